@@ -1,0 +1,177 @@
+#include "calibration_text.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <optional>
+#include <vector>
+
+#include "checks.h"
+#include "fetch/digest.h"
+#include "open_model.h"
+#include "read_input.h"
+#include "text/text.h"
+
+namespace slm::cli {
+namespace {
+using nlohmann::ordered_json;
+using Tokens = std::vector<int32_t>;
+
+// SplitMix64 (Steele, Lea and Flood 2014): the same draws with every library.
+class Draws {
+ public:
+  explicit Draws(uint64_t seed) : state_(seed) {}
+  uint64_t Next() {
+    uint64_t z = state_ += 0x9e3779b97f4a7c15u;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return z ^ z >> 31;
+  }
+  template <class T>
+  void Shuffle(std::vector<T>* v) {
+    for (size_t i = v->size(); i > 1; --i) std::swap((*v)[i - 1], (*v)[Next() % i]);
+  }
+
+ private:
+  uint64_t state_;
+};
+
+class Reader {
+ public:
+  Reader(const model::Model& m, const text::Tokenizer& tokenizer, const std::string& name) : m_(m), tokenizer_(tokenizer), name_(name) {}
+
+  Result<Tokens> Plain(std::string_view text) const { return tokenizer_.Encode(text, text::SpecialTokens::kPlain, text::AddBosEos::kNo); }
+
+  // The tokens of every line.
+  Result<std::vector<Tokens>> Lines(std::string_view text) {
+    std::vector<Tokens> all;
+    for (int line = 1; !text.empty(); ++line) {
+      const size_t end = text.find('\n');
+      const std::string_view one = text.substr(0, end);
+      text = end == std::string_view::npos ? std::string_view() : text.substr(end + 1);
+      if (one.find_first_not_of(" \t\r") == std::string_view::npos) continue;
+      auto tokens = Line(one);
+      if (!tokens.ok()) return tokens.error().At(fmt::format("{}: line {}", name_, line));
+      all.push_back(tokens.Take());
+    }
+    return all;
+  }
+
+ private:
+  Result<Tokens> Line(std::string_view line) {
+    const auto json = ordered_json::parse(line, nullptr, false);
+    if (json.is_object()) {
+      if (const auto text = json.find("text"); text != json.end() && text->is_string()) return Plain(text->get_ref<const std::string&>());
+      if (const auto messages = json.find("messages"); messages != json.end() && messages->is_array()) return Chat(*messages);
+    }
+    return Error(Code::kCorrupt, "not a JSON object with \"text\" or \"messages\"",
+                 "write {\"text\": \"…\"} or {\"messages\": [{\"role\": \"user\", \"content\": \"…\"}]}, one a line");
+  }
+
+  Result<Tokens> Chat(const ordered_json& messages) {
+    if (m_.tokenizer.chat_template.empty()) return WithoutTemplate(messages);
+    if (!template_) {
+      SLM_ASSIGN_OR_RETURN(template_, text::ChatTemplate::FromSource(m_.tokenizer.chat_template));
+    }
+    ordered_json vars = {{"add_generation_prompt", false}};
+    const std::pair<const char*, text::TokenId> own[] = {{"bos_token", tokenizer_.bos()}, {"eos_token", tokenizer_.eos()}};
+    for (const auto& [key, id] : own)
+      if (id != text::kNoToken) vars[key] = std::string(tokenizer_.TokenBytes(id));
+    const std::string list = messages.dump(), settings = vars.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+    SLM_ASSIGN_OR_RETURN(const text::ChatPrompt prompt,
+                         template_->RenderPrompt({.messages = list, .tools = {}, .vars = settings}, tokenizer_));
+    return tokenizer_.EncodePrompt(prompt.text, prompt.plain, text::AddBosEos::kNo);
+  }
+  // A base model: the turns as paragraphs.
+  Result<Tokens> WithoutTemplate(const ordered_json& messages) const {
+    std::string text;
+    for (const auto& m : messages)
+      if (m.is_object() && m.contains("content") && m["content"].is_string()) text += m["content"].get<std::string>() + "\n\n";
+    return Plain(text);
+  }
+
+  const model::Model& m_;
+  const text::Tokenizer& tokenizer_;
+  const std::string& name_;
+  std::optional<text::ChatTemplate> template_;
+};
+
+// Cuts `all` into sequences of `length` tokens and draws `sequences` of them at most.
+std::vector<Tokens> Cut(const Tokens& all, const Tokens& prefix, int length, int sequences, Draws* draws) {
+  constexpr size_t kShortest = 16;
+  const size_t body = static_cast<size_t>(length) - std::min(prefix.size(), static_cast<size_t>(length) - 1);
+  std::vector<size_t> starts;
+  for (size_t at = 0; at + std::min(body, kShortest) <= all.size(); at += body) starts.push_back(at);
+  if (starts.size() > 1 && all.size() - starts.back() < body) starts.pop_back();
+  draws->Shuffle(&starts);
+  starts.resize(std::min(starts.size(), static_cast<size_t>(sequences)));
+  std::vector<Tokens> out;
+  for (const size_t at : starts) {
+    Tokens& s = out.emplace_back(prefix);
+    s.insert(s.end(), all.begin() + static_cast<int64_t>(at), all.begin() + static_cast<int64_t>(std::min(at + body, all.size())));
+  }
+  return out;
+}
+
+bool EndsWith(const std::string& s, std::string_view end) {
+  return s.size() >= end.size() && s.compare(s.size() - end.size(), end.size(), end) == 0;
+}
+
+}  // namespace
+
+void AddCalibration(CLI::App& app, CalibrationOptions& o) {
+  const auto add = [&](CLI::Option* option) {
+    option->group("Calibration")->each([&o](const std::string&) { o.is_given = true; });
+    return option;
+  };
+  add(app.add_option("--calib", o.file,
+                     "text to calibrate on: plain text, or .jsonl lines of {\"text\"} or {\"messages\"} (default: built in)"));
+  add(app.add_option("--calib-seqs", o.sequences, "sequences drawn from it at most"))->check(CLI::Range(1, 1 << 16))->capture_default_str();
+  add(app.add_option("--calib-tokens", o.length, "tokens of a sequence (default: 512, at most the model's context)"))
+      ->check(CLI::Range(16, 1 << 16));
+  add(app.add_option("--seed", o.seed, "of the draw"))->check(Seed())->capture_default_str();
+}
+
+Result<quant::CalibrationText> CalibrationFrom(std::string_view text, CalibrationForm form, const std::string& name, const model::Model& m,
+                                               const CalibrationOptions& options) {
+  auto tokenizer = BuildTokenizer(m.tokenizer);
+  if (!tokenizer.ok()) return tokenizer.error().At(m.path);
+  constexpr int kUsual = 512;
+  const int context = m.config.max_context > 0 ? m.config.max_context : kUsual;
+  if (options.length > context)
+    return Error(Code::kLimit, fmt::format("--calib-tokens {}: the model's context is {}", options.length, context), "ask for fewer");
+  const int length = options.length > 0 ? options.length : std::min(kUsual, context);
+  quant::CalibrationText out;
+  out.source = name;
+  out.seed = options.seed;
+  Digest digest(DigestKind::kSha256);
+  digest.Add(text);
+  out.sha256 = digest.Hex();
+  Draws draws(options.seed);
+  Reader reader(m, tokenizer.value(), name);
+  Tokens all;
+  if (form == CalibrationForm::kText) {
+    SLM_ASSIGN_OR_RETURN(all, reader.Plain(text));
+  } else {
+    SLM_ASSIGN_OR_RETURN(auto lines, reader.Lines(text));
+    draws.Shuffle(&lines);
+    for (const Tokens& line : lines) all.insert(all.end(), line.begin(), line.end());
+  }
+  const auto prefix = tokenizer.value().prefix();
+  out.sequences = Cut(all, Tokens(prefix.begin(), prefix.end()), length, options.sequences, &draws);
+  if (out.sequences.empty())
+    return Error(Code::kInvalidArgument, fmt::format("{}: {} tokens are too few to calibrate on", name, all.size()), "give a longer text");
+  return out;
+}
+
+Result<quant::CalibrationText> ReadCalibration(const Io& io, const model::Model& m, const CalibrationOptions& options) {
+  if (options.file.empty()) return CalibrationFrom(CalibrationMix(), CalibrationForm::kLines, "built-in", m, options);
+  SLM_ASSIGN_OR_RETURN(const std::string text, ReadInputFile(io, options.file));
+  const auto form = EndsWith(options.file, ".jsonl") ? CalibrationForm::kLines : CalibrationForm::kText;
+  return CalibrationFrom(text, form, options.file, m, options);
+}
+
+}  // namespace slm::cli

@@ -1,0 +1,98 @@
+// slm export: a model in another form: the execution-ready package, or a Hugging Face folder as a GGUF file.
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "backend/cpu/package.h"
+#include "folder_as_gguf.h"
+#include "graph/graph.h"
+#include "model/gguf/folder/view.h"
+#include "model/model.h"
+#include "open_model.h"
+#include "output_file.h"
+#include "store.h"
+#include "verb.h"
+
+namespace slm::cli {
+namespace {
+
+struct ExportOptions {
+  std::string model, to = "package", out;
+  int n_threads = 0;
+};
+
+Result<backend::PackageReport> WriteFile(const graph::Graph& g, const ExportOptions& o, Io& io) {
+  SLM_ASSIGN_OR_RETURN(OutputFile file, OpenOutput(o.out, io));
+  const auto sink = [&](std::span<const std::byte> bytes) { return WriteUnlessCancelled(file, bytes, o.out, io); };
+  SLM_ASSIGN_OR_RETURN(backend::PackageReport report, backend::WritePackage(g, ThreadsOr(o.n_threads), sink));
+  SLM_RETURN_IF_ERROR(file.Commit());
+  return report;
+}
+
+Result<int> ExportGguf(std::shared_ptr<model::Model> model, const ExportOptions& o, Io& io) {
+  if (model->format != "hf")
+    return Error(Code::kInvalidArgument, model->path + ": a " + model->format + " file, no Hugging Face folder",
+                 "--to gguf converts folders; slm quantize reads GGUF files");
+  SLM_ASSIGN_OR_RETURN(const auto view, FolderAsGguf(std::move(model), o.out, io));
+  SLM_ASSIGN_OR_RETURN(OutputFile file, OpenOutput(o.out, io));
+  uint64_t written = 0;
+  const auto sink = [&](std::span<const std::byte> bytes) {
+    written += bytes.size();
+    return WriteUnlessCancelled(file, bytes, o.out, io);
+  };
+  SLM_RETURN_IF_ERROR(model::gguf::WriteView(*view, sink));
+  SLM_RETURN_IF_ERROR(file.Commit());
+  if (io.json)
+    io.PrintJson({{"files", {o.out}},
+                  {"bytes", written},
+                  {"tensors", view->tensors.size()},
+                  {"lossless", true},
+                  {"notes", nlohmann::json::array()}});
+  else
+    io.Note(o.out + ": " + std::to_string(view->tensors.size()) + " tensors, " + std::to_string(written) +
+            " bytes, every value kept exactly");
+  return int{kExitOk};
+}
+
+Result<int> Export(const ExportOptions& o, Io& io) {
+  SLM_ASSIGN_OR_RETURN(const std::string path, ResolveModel(io, o.model));
+  SLM_RETURN_IF_ERROR(RefuseModelFile(o.out, path, Neighbours::kShards));
+  SLM_ASSIGN_OR_RETURN(const auto model, model::LoadModel(path));
+  if (o.to == "gguf") return ExportGguf(model, o, io);
+  SLM_ASSIGN_OR_RETURN(graph::Graph g, graph::BuildDecoder(model, {.max_context = 1}));
+  SLM_RETURN_IF_ERROR(graph::RunPasses(g, {}));
+  auto written = WriteFile(g, o, io);
+  if (!written.ok()) return written.error().At(path);
+  const backend::PackageReport& r = written.value();
+  if (io.json) {
+    io.PrintJson({{"files", {o.out}},
+                  {"bytes", r.bytes},
+                  {"weights_bytes", r.weights_bytes},
+                  {"matrices", r.matrices},
+                  {"lossless", r.notes.empty()},
+                  {"notes", r.notes}});
+    return int{kExitOk};
+  }
+  io.Note(o.out + ": " + std::to_string(r.matrices) + " matrices packed, " + std::to_string(r.bytes) + " bytes" +
+          (r.notes.empty() ? ", every value kept exactly" : ""));
+  for (const std::string& note : r.notes) io.Note("lossy: " + note);
+  return int{kExitOk};
+}
+
+}  // namespace
+
+Body DeclareExport(CLI::App& app, Io& io) {
+  auto o = std::make_shared<ExportOptions>();
+  app.add_option("MODEL", o->model, "path of a GGUF file or Hugging Face folder, or a name in the store")->required();
+  app.add_option("--to", o->to,
+                 "package: weights as the CPU kernels read them, mapped at start; gguf: a Hugging Face folder as one file that llama.cpp "
+                 "reads too, no value changed")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"package", "gguf"}));
+  app.add_option("-o,--out", o->out, "file to write")->required();
+  AddThreads(app, o->n_threads);
+  app.footer("Example:\n  slm export model.gguf --to package -o model.slm\n  slm run model.slm -p \"Hello\"");
+  return [o, &io] { return Export(*o, io); };
+}
+
+}  // namespace slm::cli

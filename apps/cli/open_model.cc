@@ -1,0 +1,193 @@
+// Puts the rooms together: file -> (tokenizer | graph -> passes -> back end). The two halves share nothing but the mapped file,
+// so the tokenizer's tables are built while the weights are packed.
+#include "open_model.h"
+
+#include <malloc.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <optional>
+#include <thread>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/cpu_features.h"
+#include "base/threads.h"
+#include "checks.h"
+#include "graph/graph.h"
+#include "placement.h"
+#include "store.h"
+
+namespace slm::cli {
+namespace {
+
+Result<backend::CpuOptions> CpuOptionsOf(const OpenOptions& o, const model::Model& m) {
+  backend::CpuOptions c;
+  c.n_threads = ThreadsOr(o.n_threads);
+  const int own = m.config.max_context > 0 ? m.config.max_context : kDefaultContext;
+  if (o.context > own) {
+    const std::string most = std::to_string(own), asked = std::to_string(o.context);
+    if (!o.context_for.empty())
+      return Error(Code::kInvalidArgument, o.context_for + " needs " + asked + " tokens of context, this model was made for " + most,
+                   "lower " + o.context_from);
+    return Error(Code::kInvalidArgument, "--ctx " + asked + " is more than the " + most + " tokens this model was made for",
+                 "use --ctx " + most + " or less");
+  }
+  c.context = o.context > 0 ? o.context : std::min(own, kDefaultContext);
+  const auto* type = std::find(std::begin(kernels::kKvTypeNames), std::end(kernels::kKvTypeNames), o.kv);
+  SLM_ASSERT(type != std::end(kernels::kKvTypeNames));  // the option is checked where it is declared
+  c.kv_type = static_cast<kernels::KvType>(type - std::begin(kernels::kKvTypeNames));
+  c.compute = o.compute == "f32" ? backend::ComputeMode::kF32 : backend::ComputeMode::kNative;
+  const char* forced = std::getenv("SLM_FORCE_ISA");
+  SLM_ASSIGN_OR_RETURN(c.isa, ChooseIsa(DetectCpu(), forced ? forced : ""));
+  c.logits = o.logits;
+  if (o.chunk > 0) c.chunk = o.chunk;
+  if (!o.memory.empty()) {
+    SLM_ASSIGN_OR_RETURN(c.memory_budget_bytes, ParseBytes(o.memory));
+  }
+  return c;
+}
+
+Status CheckDevice(const OpenOptions& o) {
+  if (o.device == "auto" || o.device == "cpu") return Ok();
+  return Error(Code::kUnavailable, "device '" + o.device + "' is not in this build", "slm devices lists what is: use --device cpu or auto");
+}
+
+Result<std::unique_ptr<backend::Backend>> BuildBackend(const OpenOptions& o, const std::shared_ptr<const model::Model>& m) {
+  SLM_ASSIGN_OR_RETURN(const backend::CpuOptions cpu, CpuOptionsOf(o, *m));
+  SLM_ASSIGN_OR_RETURN(graph::Graph g, graph::BuildDecoder(m, {.max_context = cpu.context}));
+  SLM_RETURN_IF_ERROR(graph::RunPasses(g, o.passes_off));
+  SLM_ASSIGN_OR_RETURN(auto b, backend::CreateCpuBackend(g, cpu));
+  if (o.fallback == Fallback::kForbidden)
+    SLM_RETURN_IF_ERROR(CheckPlacement(b->Placement(), o.device == "auto" ? b->capabilities().device : o.device));
+  return b;
+}
+
+Result<text::Tokenizer> FromGguf(const model::TokenizerSource& s) {
+  const auto stated = [](int v) { return v < 0 ? std::optional<bool>() : std::optional<bool>(v != 0); };
+  text::TokenizerParts p;
+  p.model = s.ggml_model;
+  p.pre = s.ggml_pre;
+  p.tokens = s.tokens;
+  p.kinds = s.token_types;
+  p.scores = s.scores;
+  p.merges = s.merges;
+  p.add_bos = stated(s.add_bos);
+  p.add_eos = stated(s.add_eos);
+  p.add_space_prefix = stated(s.add_space_prefix);
+  p.remove_extra_whitespaces = stated(s.remove_extra_whitespaces);
+  p.bos = s.bos, p.eos = s.eos, p.unk = s.unk, p.pad = s.pad, p.eot = s.eot, p.eom = s.eom;
+  return text::Tokenizer::FromParts(p);
+}
+
+}  // namespace
+
+Result<text::Tokenizer> BuildTokenizer(const model::TokenizerSource& s) {
+  if (s.kind == "gguf") return FromGguf(s);
+  if (!s.tokenizer_json.empty()) return text::Tokenizer::FromJson(s.tokenizer_json, s.tokenizer_config_json);
+  if (s.vocab_json.empty() && s.spm_model.empty())
+    return Error(
+        Code::kNotFound, "the model has no tokenizer",
+        "a GGUF file needs tokenizer.ggml.* keys, a Hugging Face folder tokenizer.json, or vocab.json with merges.txt, or tokenizer.model");
+  text::TokenizerPieces p;
+  p.vocab_json = s.vocab_json;
+  p.merges_txt = s.merges_txt;
+  p.sentencepiece = s.spm_model;
+  p.config_json = s.tokenizer_config_json;
+  p.added_tokens_json = s.added_tokens_json;
+  return text::Tokenizer::FromPieces(p);
+}
+
+CLI::Option* AddThreads(CLI::App& app, int& n_threads) {
+  return app.add_option("-t,--threads", n_threads, "threads; 0: all physical cores this process may use")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1024));
+}
+
+int ThreadsOr(int n_threads) { return n_threads > 0 ? n_threads : DefaultThreadCount(); }
+
+CLI::Option* AddMemory(CLI::App& app, std::string& memory) {
+  return app.add_option("--mem", memory, "memory budget (600M, 2G): exit 3 instead of using more")->check([](const std::string& s) {
+    const auto bytes = ParseBytes(s);
+    return bytes.ok() ? std::string() : bytes.error().message() + ": " + bytes.error().hint();
+  });
+}
+
+void AddOpenOptions(CLI::App& app, OpenOptions& o) {
+  app.add_option("MODEL", o.model, "path of a GGUF file or Hugging Face folder, or a name in the store")->required();
+  const char* group = "Loading";
+  app.add_option("--device", o.device, "auto or cpu")->capture_default_str()->group(group);
+  app.add_flag_callback(
+         "--no-fallback", [&o] { o.fallback = Fallback::kForbidden; }, "fail (exit 3) when an operator does not run on the device")
+      ->group(group);
+  AddThreads(app, o.n_threads)->group(group);
+  app.add_option("-c,--ctx", o.context, "tokens of context; 0: the model's own, at most " + std::to_string(kDefaultContext))
+      ->capture_default_str()
+      ->check(FromZero())
+      ->group(group);
+  app.add_option("--kv", o.kv, "type of the KV cache; int8 takes half the memory of f16")
+      ->capture_default_str()
+      ->check(CLI::IsMember(std::vector<std::string>(std::begin(kernels::kKvTypeNames), std::end(kernels::kKvTypeNames))))
+      ->group(group);
+  app.add_option("--compute", o.compute, "native: quantized weights as they are; f32: everything in f32, slow and exact")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"native", "f32"}))
+      ->group(group);
+  app.add_option("--passes-off", o.passes_off, "graph passes to leave out, separated by commas; all: every one")
+      ->delimiter(',')
+      ->group(group);
+  AddMemory(app, o.memory)->group(group);
+}
+
+namespace {
+// What loading needed and running will not: the vocabulary's lists and pages, the allocator's free lists. Embedding rows that a
+// model reads from its file come back by themselves.
+void LetGo(model::Model& m) {
+  m.ReleaseVocabulary();
+  for (const MappedFile& f : m.files) f.Drop(f.bytes());
+  malloc_trim(0);
+}
+}  // namespace
+
+Result<OpenedModel> OpenModel(const Io& io, const OpenOptions& o) {
+  const int64_t start_ns = NowNs();
+  SLM_RETURN_IF_ERROR(CheckDevice(o));
+  SLM_ASSIGN_OR_RETURN(const std::string path, ResolveModel(io, o.model));
+  OpenedModel opened;
+  SLM_ASSIGN_OR_RETURN(const std::shared_ptr<model::Model> loaded, model::LoadModel(path));
+  opened.model = loaded;
+
+  std::optional<Result<text::Tokenizer>> tokenizer;
+  std::thread text_thread([&] { tokenizer.emplace(BuildTokenizer(opened.model->tokenizer)); });
+  auto built = BuildBackend(o, opened.model);
+  text_thread.join();
+  if (!built.ok()) return built.error();
+  if (!tokenizer->ok()) return tokenizer->error().At(path);
+  opened.backend = built.Take();
+  opened.kv_type = o.kv;
+  opened.tokenizer = std::make_unique<text::Tokenizer>(tokenizer->Take());
+  LetGo(*loaded);
+  opened.load_ns = NowNs() - start_ns;
+  return opened;
+}
+
+Result<int64_t> ParseBytes(const std::string& text) {
+  const Error bad(Code::kInvalidArgument, "'" + text + "' is not a number of bytes", "write 600M, 2G, 512K or plain bytes");
+  double n = 0;
+  const char* end = text.data() + text.size();
+  const auto [at, ec] = std::from_chars(text.data(), end, n, std::chars_format::fixed);
+  if (ec != std::errc()) return bad;
+  std::string unit(at, end);
+  std::transform(unit.begin(), unit.end(), unit.begin(), [](unsigned char c) { return std::toupper(c); });
+  double scale = 0;
+  if (unit.empty() || unit == "B") scale = 1;
+  if (unit == "K" || unit == "KB" || unit == "KIB") scale = 1024.0;
+  if (unit == "M" || unit == "MB" || unit == "MIB") scale = 1048576.0;
+  if (unit == "G" || unit == "GB" || unit == "GIB") scale = 1073741824.0;
+  if (scale == 0 || !(n > 0) || n * scale > 9e18) return bad;
+  return static_cast<int64_t>(n * scale);
+}
+
+}  // namespace slm::cli

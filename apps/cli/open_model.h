@@ -1,0 +1,71 @@
+// From a MODEL argument to something that can generate: the one place where the rooms below are put together for the verbs.
+//
+// Files are mapped, then two threads work side by side: one builds the tokenizer, the other the graph, its passes and the back
+// end. Shared by run, chat, bench and everything else that loads a model.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "backend/cpu/cpu.h"
+#include "base/result.h"
+#include "model/model.h"
+#include "text/text.h"
+#include "verb.h"
+
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
+
+namespace slm::cli {
+
+enum class Fallback : unsigned char { kAllowed, kForbidden };
+
+struct OpenOptions {
+  std::string model;            // path or name in the store
+  std::string device = "auto";  // "auto": the best one present; "cpu"
+  Fallback fallback = Fallback::kAllowed;
+  int n_threads = 0;               // 0: DefaultThreadCount()
+  int context = 0;                 // tokens; 0: the model's own, at most kDefaultContext
+  std::string context_for;         // what the verb needs `context` for ("--window 512") when it is not the user's --ctx
+  std::string context_from;        // the options that make it smaller
+  std::string kv = "f16";          // a name of kernels::kKvTypeNames
+  std::string compute = "native";  // "native" or "f32"
+  std::vector<std::string> passes_off;
+  std::string memory;  // budget: "600M", "2G" or bytes; empty: none
+  backend::LogitsOf logits = backend::LogitsOf::kLastToken;
+  int chunk = 0;  // tokens of one Forward at most; 0: the back end's default
+};
+// A model's own context can be 128k tokens, whose cache would not fit a small device: more than this is asked for by name.
+inline constexpr int kDefaultContext = 4096;
+
+// Declares MODEL, --device, --no-fallback, --threads, --ctx, --kv, --compute, --passes-off and --mem.
+void AddOpenOptions(CLI::App& app, OpenOptions& options);
+
+struct OpenedModel {
+  std::shared_ptr<const model::Model> model;
+  std::unique_ptr<text::Tokenizer> tokenizer;
+  std::unique_ptr<backend::Backend> backend;
+  std::string kv_type;  // of the cache
+  int64_t load_ns = 0;  // from the call of OpenModel
+};
+
+// Loads everything. Errors: what the rooms say; kInvalidArgument for options; kUnavailable for a device this build cannot
+// reach; kLimit for the memory budget and for --no-fallback.
+Result<OpenedModel> OpenModel(const Io& io, const OpenOptions& options);
+
+// The tokenizer of a file: from a GGUF's vocabulary, a tokenizer.json, or the pieces of an older folder. Errors: kNotFound when
+// the file has none, and what the text room says.
+Result<text::Tokenizer> BuildTokenizer(const model::TokenizerSource& source);
+
+// Declares -t,--threads; ThreadsOr gives the number to use.
+CLI::Option* AddThreads(CLI::App& app, int& n_threads);
+int ThreadsOr(int n_threads);  // n_threads, or DefaultThreadCount() for 0
+// Declares --mem; ParseBytes reads what it holds.
+CLI::Option* AddMemory(CLI::App& app, std::string& memory);
+
+// "600M", "2G", "512K" (powers of 1024) or a plain number of bytes. Errors: kInvalidArgument.
+Result<int64_t> ParseBytes(const std::string& text);
+
+}  // namespace slm::cli

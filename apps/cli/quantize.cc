@@ -1,0 +1,395 @@
+// slm quantize: a float model as a GGUF file of four to eight bits, and what each tensor lost.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cctype>
+#include <cstdlib>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "base/clock.h"
+#include "base/cpu_features.h"
+#include "calibration_text.h"
+#include "checks.h"
+#include "folder_as_gguf.h"
+#include "gate/outcome.h"
+#include "open_model.h"
+#include "output_file.h"
+#include "progress.h"
+#include "quant/quant.h"
+#include "quantize_folder.h"
+#include "store.h"
+#include "telemetry/telemetry.h"
+#include "verb.h"
+#include "work/work_file.h"
+
+namespace slm::cli {
+namespace {
+using nlohmann::ordered_json;
+
+struct QuantizeOptions {
+  std::string source, out, recipe = "fast", to = "gguf", type, head, search, fold, weights, codes, inputs, memory;
+  int bits = 0, group = 0, n_threads = 0;
+  double bpw = 0, body_bpw = -1, most_energy = -1, damping = 0;
+  bool requantize = false, print_recipe = false, symmetric = false;
+  CalibrationOptions calibration;
+  GateOptions gate;
+  std::string report;  // page to write; empty: none
+};
+
+struct TypeChoice {
+  const char* name;
+  DType dtype;
+  int group;  // values that share a scale; 0: none do
+};
+constexpr TypeChoice kTypes[] = {{"q4_0", DType::kQ4_0, 32}, {"q4_1", DType::kQ4_1, 32}, {"q5_0", DType::kQ5_0, 32},
+                                 {"q5_1", DType::kQ5_1, 32}, {"q8_0", DType::kQ8_0, 32}, {"q4_k", DType::kQ4_K, 32},
+                                 {"q6_k", DType::kQ6_K, 16}, {"f16", DType::kF16, 0}};
+std::vector<std::string> TypeNames() {
+  std::vector<std::string> names;
+  for (const TypeChoice& t : kTypes) names.emplace_back(t.name);
+  return names;
+}
+const TypeChoice& TypeNamed(const std::string& name) {
+  return *std::find_if(std::begin(kTypes), std::end(kTypes), [&](const TypeChoice& t) { return name == t.name; });
+}
+std::string LowerName(DType dtype) {
+  std::string name(Info(dtype).name);
+  std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return name;
+}
+
+// The recipe with what the options change.
+Result<quant::Recipe> RecipeOf(const QuantizeOptions& o) {
+  const auto& all = quant::Recipes();
+  quant::Recipe r = *std::find_if(all.begin(), all.end(), [&](const quant::Recipe& one) { return one.name == o.recipe; });
+  constexpr std::pair<int, const char*> kOfBits[] = {{4, "q4_k"}, {5, "q5_1"}, {6, "q6_k"}, {8, "q8_0"}};
+  std::string type = o.type.empty() ? LowerName(r.body) : o.type;
+  for (const auto& [bits, name] : kOfBits)
+    if (o.bits == bits) type = name;
+  const TypeChoice& body = TypeNamed(type);
+  if (IsFolderFormat(o.to)) {
+    if (!o.type.empty() || !o.head.empty() || o.bpw > 0)
+      return Error(Code::kInvalidArgument, "--type, --head and --bpw are of --to gguf", "folders take --bits, --group and --sym");
+    if (r.calibrated() || !o.report.empty() || o.gate.max_kld)
+      return Error(Code::kUnsupported, "--to " + o.to + ": calibrated recipes, the gate and the report are of --to gguf",
+                   "leave --recipe, --max-kld and --report out, and measure with slm eval DIR kld");
+    return r;
+  }
+  if (o.bits == 2 || o.bits == 3 || o.symmetric)
+    return Error(Code::kInvalidArgument, "--sym, 2 and 3 bits are of folders", "name a --type, or a folder's format with --to");
+  if (o.group != 0 && o.group != body.group)
+    return Error(Code::kInvalidArgument, fmt::format("--group {}: {} has groups of {}", o.group, type, body.group),
+                 "GGUF has groups of 16 (q6_k) and of 32 (the others)");
+  r.body = body.dtype;
+  if (!o.head.empty()) r.head = TypeNamed(o.head).dtype;
+  if (!o.search.empty()) r.search = o.search == "rtn" ? quant::Search::kNearest : quant::Search::kRefit;
+  if (!o.fold.empty()) r.fold = o.fold == "awq";
+  if (!o.weights.empty()) r.weighted = o.weights == "inputs";
+  if (!o.codes.empty()) r.gptq = o.codes == "gptq";
+  if (!o.inputs.empty()) r.inputs = o.inputs == "stored" ? quant::LayerInputs::kStored : quant::LayerInputs::kFloat;
+  if (o.damping > 0) r.damping = o.damping;
+  if (o.most_energy >= 0) r.most_energy = o.most_energy;
+  r.bpw = o.bpw;
+  if (o.body_bpw >= 0) r.body_bpw = o.body_bpw;
+  return r;
+}
+
+ordered_json RecipeJson(const quant::Recipe& r) {
+  const ordered_json calibration = {{"weights", r.weighted ? "inputs" : "equal"},
+                                    {"fold", r.fold ? "awq" : "none"},
+                                    {"gptq", r.gptq},
+                                    {"damping", r.damping},
+                                    {"every_candidate", r.every_candidate},
+                                    {"inputs", r.inputs == quant::LayerInputs::kStored ? "stored" : "float"},
+                                    {"fold_points", r.fold_points},
+                                    {"fold_rows", r.fold_rows},
+                                    {"most_energy", r.most_energy},
+                                    {"gate_sequences", r.gate_sequences}};
+  return {{"recipe", r.name},
+          {"type", LowerName(r.body)},
+          {"head", LowerName(r.head)},
+          {"search", r.search == quant::Search::kRefit ? "refit" : "rtn"},
+          {"budget_bpw", r.bpw > 0 ? ordered_json(r.bpw) : ordered_json(nullptr)},
+          {"body_bpw_limit", r.body_bpw > 0 ? ordered_json(r.body_bpw) : ordered_json(nullptr)},
+          {"norms", "f32"},
+          {"calibration", r.calibrated() ? calibration : ordered_json(nullptr)}};
+}
+
+Status CheckMemory(const QuantizeOptions& o, const model::Model& m, const quant::Plan& plan, const quant::WriteOptions& w) {
+  if (o.memory.empty()) return Ok();
+  SLM_ASSIGN_OR_RETURN(const uint64_t limit, ParseBytes(o.memory));
+  const auto memory = telemetry::ReadProcessMemory();
+  const uint64_t resident = memory.ok() ? memory.value().rss_bytes : 0, need = resident + quant::NeedBytes(m, plan, w);
+  if (need > limit)
+    return Error(
+        Code::kLimit, fmt::format("--mem {}: {} bytes are needed ({} of them are resident now)", o.memory, need, resident),
+        plan.recipe.calibrated() ? "raise --mem, or calibrate on less: --calib-seqs, --calib-tokens" : "raise --mem or use fewer threads");
+  if (const uint64_t peak = memory.ok() ? memory.value().peak_rss_bytes : 0; plan.recipe.calibrated() && peak > limit)
+    return Error(Code::kLimit, fmt::format("--mem {}: reading the calibration text took {} bytes", o.memory, peak),
+                 "raise --mem, or give a shorter text");
+  return Ok();
+}
+
+// One run of the verb: what is known before the file is written, and what was found out.
+struct Run {
+  const QuantizeOptions& o;
+  const model::Model& m;
+  const quant::Plan& plan;
+  const quant::WriteOptions& options;
+  const std::optional<quant::CalibrationText>& calibration;
+  std::string source;  // path
+  int64_t start_ns = 0;
+  HeldOut text = {};
+  quant::Report report = {};
+  size_t taken_over = 0;  // tensors of an earlier run
+  std::optional<Verdict> verdict = {};
+  std::vector<std::string> notes = {};
+};
+
+// To a pipe or a device, which cannot be read again: nothing is taken over and nothing judged.
+Status WriteDirect(Run& run, Io& io) {
+  const std::string& out = run.o.out;
+  if (run.o.gate.max_kld)
+    return Error(Code::kInvalidArgument, out + ": cannot be read again to judge it", "write to a file, or leave out --max-kld");
+  SLM_ASSIGN_OR_RETURN(OutputFile file, OpenOutput(out, io));
+  const auto sink = [&](std::span<const std::byte> bytes) { return WriteUnlessCancelled(file, bytes, out, io); };
+  SLM_ASSIGN_OR_RETURN(run.report, quant::WriteGguf(run.m, run.plan, run.options, sink));
+  return file.Commit();
+}
+
+Status WriteTensors(Run& run, WorkFile& work, Io& io) {
+  const bool calibrated = run.plan.recipe.calibrated();
+  Progress progress(io, run.o.out, calibrated ? static_cast<uint64_t>(run.m.config.n_layers) : run.plan.data_bytes(),
+                    calibrated ? Progress::Unit::kSteps : Progress::Unit::kBytes);
+  quant::WriteOptions w = run.options;
+  if (calibrated) w.layer_done = [&](int layers) { progress.Update(static_cast<uint64_t>(layers)); };
+  else w.progress = [&](uint64_t bytes) { progress.Update(bytes); };
+  w.work = &work;
+  if (run.o.gate.max_kld) w.texts.emplace_back(kGateKey, PendingMark());
+  run.taken_over = work.finished();
+  SLM_ASSIGN_OR_RETURN(run.report, quant::WriteGguf(run.m, run.plan, w, [&](std::span<const std::byte> b) { return work.Write(b); }));
+  progress.Finish();
+  return Ok();
+}
+
+Status JudgeAndCommit(Run& run, WorkFile& work, Io& io) {
+  if (!run.o.gate.off) {
+    const JudgeTask task{work.part(), run.source, run.m.config.max_context, run.options.n_threads, run.o.memory};
+    SLM_ASSIGN_OR_RETURN(run.verdict, JudgeWork(io, work, task, run.o.gate, run.text, &run.notes));
+  }
+  return work.Commit();
+}
+
+ordered_json TextJson(const quant::CalibrationText& text) {
+  return {{"source", text.source},
+          {"sha256", text.sha256},
+          {"sequences", text.sequences.size()},
+          {"tokens", text.tokens()},
+          {"seed", text.seed}};
+}
+
+// All that decides the bytes besides the source, the types and the program.
+std::string RecipeText(const Run& run) {
+  std::string text = RecipeJson(run.plan.recipe).dump() + (run.o.gate.max_kld ? " marked" : "");
+  if (run.calibration) text += TextJson(*run.calibration).dump() + IsaName(run.options.isa);
+  return text;
+}
+
+// What a run that ends early leaves behind: work that another one goes on with, or nothing when no other could.
+Status WriteFile(Run& run, Io& io) {
+  if (IsDirect(run.o.out)) return WriteDirect(run, io);
+  SLM_ASSIGN_OR_RETURN(const std::string identity, WorkIdentity(run.m, run.plan, RecipeText(run)));
+  SLM_ASSIGN_OR_RETURN(const auto work, WorkFile::Open(run.o.out, identity, io));
+  Status written = WriteTensors(run, *work, io);
+  const bool judging = written.ok();
+  if (judging) written = JudgeAndCommit(run, *work, io);
+  if (written.ok()) return written;
+  const Code why = written.error().code();
+  const bool goes_on = judging || why == Code::kCancelled || why == Code::kIo;
+  if (!goes_on || work->finished() == 0) work->Discard();
+  return written;
+}
+
+ordered_json LayersJson(const quant::Report& r) {
+  ordered_json layers = ordered_json::array();
+  for (const quant::LayerReport& l : r.layers)
+    layers.push_back({{"layer", l.layer},
+                      {"error", l.error},
+                      {"plain_error", l.plain_error},
+                      {"steps", l.steps},
+                      {"ways", l.ways},
+                      {"capped_tokens", l.capped_tokens}});
+  return layers;
+}
+
+ordered_json ResultJson(const Run& run) {
+  const auto memory = telemetry::ReadProcessMemory();
+  ordered_json j = RecipeJson(run.plan.recipe);
+  if (run.calibration) {
+    j["calibration"]["text"] = TextJson(*run.calibration);
+    j["layers"] = LayersJson(run.report);
+  }
+  j["bpw"] = run.plan.bpw();
+  j["body_bpw"] = run.plan.body_bpw();
+  j["bytes"] = run.report.bytes;
+  j["seconds"] = static_cast<double>(NowNs() - run.start_ns) * 1e-9;
+  j["peak_rss_bytes"] = memory.ok() ? ordered_json(memory.value().peak_rss_bytes) : ordered_json(nullptr);
+  j["taken_over"] = run.taken_over;
+  j["gate"] = run.verdict ? VerdictJson(*run.verdict, run.text) : ordered_json(nullptr);
+  j["notes"] = run.plan.notes;
+  for (const std::string& note : run.notes) j["notes"].push_back(note);
+  j["tensors"] = ordered_json::array();
+  for (size_t i = 0; i < run.report.tensors.size(); ++i) {
+    const quant::TensorReport& t = run.report.tensors[i];
+    const uint64_t bytes = RowBytes(t.to, static_cast<uint64_t>(run.plan.choices[i].tensor->n_values()));
+    j["tensors"].push_back(
+        {{"name", t.name}, {"scheme", Info(t.to).name}, {"from", Info(t.from).name}, {"bytes", bytes}, {"error", t.error}});
+  }
+  return j;
+}
+
+void PrintText(const Run& run, const ordered_json& j, Io& io) {
+  const quant::Report& r = run.report;
+  io.Note(fmt::format("{}: {}, {:.3f} bits per weight ({:.3f} in the layers), {:.1f} s{}", run.o.out, FormatBytes(r.bytes), run.plan.bpw(),
+                      run.plan.body_bpw(), j["seconds"].get<double>(),
+                      j["peak_rss_bytes"].is_null() ? "" : "; peak resident " + FormatBytes(j["peak_rss_bytes"].get<uint64_t>())));
+  for (const auto& note : j["notes"]) io.Note(note.get<std::string>());
+  const auto worst = std::max_element(r.tensors.begin(), r.tensors.end(), [](const auto& a, const auto& b) { return a.error < b.error; });
+  if (worst != r.tensors.end())
+    io.Note(fmt::format("largest relative error of a tensor: {:.4f} ({}, {})", worst->error, worst->name, Info(worst->to).name));
+  if (run.verdict) io.Note(VerdictText(*run.verdict, run.text));
+}
+
+Status CheckOutputs(const QuantizeOptions& o, const std::string& source) {
+  SLM_RETURN_IF_ERROR(RefuseModelFile(o.out, source, Neighbours::kShards));
+  for (const std::string& out : {o.out, o.report})
+    for (const std::string& text : {o.calibration.file, o.gate.text}) SLM_RETURN_IF_ERROR(RefuseInput(out, text));
+  if (o.report.empty()) return Ok();
+  if (o.report == o.out) return Error(Code::kInvalidArgument, o.out + ": is the model to be written", "give --report another path");
+  return RefuseModelFile(o.report, source, Neighbours::kSameExtension);
+}
+
+Result<int> Quantize(const QuantizeOptions& o, Io& io) {
+  SLM_ASSIGN_OR_RETURN(const quant::Recipe recipe, RecipeOf(o));
+  if (!recipe.calibrated() && (o.calibration.is_given || o.damping > 0 || o.most_energy >= 0 || !o.inputs.empty()))
+    return Error(Code::kInvalidArgument, "options of calibration, and a recipe that is not calibrated: " + recipe.name,
+                 "add --recipe default or best, or leave them out");
+  if (o.print_recipe) {
+    io.Print(RecipeJson(recipe).dump(2) + "\n");
+    return int{kExitOk};
+  }
+  if (o.source.empty() || o.out.empty()) return Error(Code::kInvalidArgument, "a SRC and -o DST are needed", "slm quantize --help");
+  const int64_t start = NowNs();
+  SLM_ASSIGN_OR_RETURN(const std::string path, ResolveModel(io, o.source));
+  SLM_ASSIGN_OR_RETURN(auto m, model::LoadModel(path));
+  SLM_RETURN_IF_ERROR(CheckOutputs(o, path));
+  if (IsFolderFormat(o.to))
+    return QuantizeToFolder(*m,
+                            {.to = o.to,
+                             .out = o.out,
+                             .memory = o.memory,
+                             .bits = o.bits,
+                             .group = o.group,
+                             .n_threads = o.n_threads,
+                             .symmetric = o.symmetric,
+                             .refit = o.search != "rtn",
+                             .requantize = o.requantize},
+                            start, io);
+  if (m->format == "hf") {
+    SLM_ASSIGN_OR_RETURN(m, FolderAsGguf(std::move(m), o.out, io));
+  }
+  std::optional<quant::CalibrationText> text;
+  if (recipe.calibrated()) {
+    SLM_ASSIGN_OR_RETURN(text, ReadCalibration(io, *m, o.calibration));
+  }
+  m->ReleaseVocabulary();
+  const auto source = o.requantize ? quant::SourceTypes::kAny : quant::SourceTypes::kFloatOnly;
+  SLM_ASSIGN_OR_RETURN(const quant::Plan plan, quant::PlanTensors(*m, recipe, source));
+  const char* forced = std::getenv("SLM_FORCE_ISA");
+  SLM_ASSIGN_OR_RETURN(const Isa isa, ChooseIsa(DetectCpu(), forced ? forced : ""));
+  const quant::WriteOptions w{.n_threads = ThreadsOr(o.n_threads),
+                              .progress = {},
+                              .layer_done = {},
+                              .cancelled = [&io] { return io.cancelled(); },
+                              .text = text ? &*text : nullptr,
+                              .isa = isa,
+                              .work = nullptr};
+  SLM_RETURN_IF_ERROR(CheckMemory(o, *m, plan, w));
+  Run run{.o = o, .m = *m, .plan = plan, .options = w, .calibration = text, .source = path, .start_ns = start};
+  if (!o.gate.off) {
+    SLM_ASSIGN_OR_RETURN(run.text, OpenHeldOut(o.gate));
+  }
+  SLM_RETURN_IF_ERROR(WriteFile(run, io));
+  const ordered_json result = ResultJson(run);
+  if (io.json) io.PrintJson(result);
+  else PrintText(run, result, io);
+  if (!o.report.empty())
+    SLM_RETURN_IF_ERROR(WriteReport(io, {o.report, o.out, path, recipe.name + " " + LowerName(recipe.body), w.n_threads}, result));
+  return int{run.verdict && !run.verdict->passed() ? kExitGate : kExitOk};
+}
+
+}  // namespace
+
+Body DeclareQuantize(CLI::App& app, Io& io) {
+  auto o = std::make_shared<QuantizeOptions>();
+  app.add_option("SRC", o->source, "path of a float GGUF file or Hugging Face folder, or a name in the store");
+  app.add_option("-o,--out", o->out, "file to write, or folder");
+  std::vector<std::string> recipes;
+  for (const quant::Recipe& r : quant::Recipes()) recipes.push_back(r.name);
+  app.add_option("--recipe", o->recipe, "fast: no calibration; default: calibrated, minutes; best: more steps, longer")
+      ->capture_default_str()
+      ->check(CLI::IsMember(recipes));
+  std::vector<std::string> to = FolderFormats();
+  to.insert(to.begin(), "gguf");
+  app.add_option("--to", o->to, "gguf: one file that llama.cpp reads too; the others: a Hugging Face folder with packed weights")
+      ->capture_default_str()
+      ->check(CLI::IsMember(to));
+  auto* type = app.add_option("--type", o->type, "type of the layers' matrices (default: q4_k; q4_1 where 256 does not divide the width)")
+                   ->check(CLI::IsMember(TypeNames()));
+  app.add_option("--bits", o->bits, "the same as a number: 4 q4_k, 5 q5_1, 6 q6_k, 8 q8_0; folders: 4, 8, of gptq also 2 and 3")
+      ->check(CLI::IsMember({2, 3, 4, 5, 6, 8}))
+      ->excludes(type);
+  app.add_option("--group", o->group, "values that share a scale: what the type has; of folders any (default 32), -1: one scale a row")
+      ->check(CLI::Range(-1, 1 << 20));
+  app.add_option("--head", o->head, "type of embedding and head (default: q8_0)")->check(CLI::IsMember(TypeNames()));
+  app.add_option("--search", o->search, "rtn: scales from the range; refit: searched for the least square error (default)")
+      ->check(CLI::IsMember({"rtn", "refit"}));
+  app.add_option("--bpw", o->bpw, "budget, bits per weight of all tensors: what is left goes to the fragile ones")->check(NumberIn(1, 32));
+  app.add_option("--body-bpw", o->body_bpw,
+                 "bits per weight of the layers that types which stand in for q4_k keep to: q4_1, else q4_0; 0: no limit (default: 4.7)")
+      ->check(NumberIn(0, 32));
+  AddCalibration(app, o->calibration);
+  const char* group = "Calibration";
+  app.add_option("--fold", o->fold, "awq: factors from inputs into what comes before, where the layer gains; none")
+      ->check(CLI::IsMember({"awq", "none"}))
+      ->group(group);
+  app.add_option("--weights", o->weights, "inputs: errors count as the inputs say; equal: all the same")
+      ->check(CLI::IsMember({"inputs", "equal"}))
+      ->group(group);
+  app.add_option("--codes", o->codes, "gptq: that make up for each other's errors, where the products gain; nearest: each for itself")
+      ->check(CLI::IsMember({"gptq", "nearest"}))
+      ->group(group);
+  app.add_option("--inputs", o->inputs, "of layers: float, or stored: as the rounded layers before them compute them")
+      ->check(CLI::IsMember({"float", "stored"}))
+      ->group(group);
+  app.add_option("--damping", o->damping, "of gptq, in means of the diagonal")->check(NumberIn(1e-6, 10))->group(group);
+  app.add_option("--most-energy", o->most_energy, "of a token, in medians of its sequence; more counts less; 0: no limit")
+      ->check(NumberIn(0, 1e9))
+      ->group(group);
+  AddMemory(app, o->memory);
+  AddThreads(app, o->n_threads);
+  AddGate(app, o->gate);
+  app.add_option("--report", o->report, "page to write (HTML): errors of the tensors, size against divergence, recipe, sums");
+  app.add_flag("--sym", o->symmetric, "folders: values symmetric around 0, without zero points");
+  app.add_flag("--requantize", o->requantize, "accept a source that is already quantized, and lose again");
+  app.add_flag("--print-recipe", o->print_recipe, "prints the recipe with all choices, as JSON, and ends");
+  app.footer(
+      "Example:\n  slm quantize model-f32.gguf -o model-q4.gguf --max-kld 0.05 --report q4.html\n  slm eval model-q4.gguf ppl --text "
+      "wiki.txt");
+  return [o, &io] { return Quantize(*o, io); };
+}
+
+}  // namespace slm::cli

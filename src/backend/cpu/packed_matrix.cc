@@ -1,0 +1,224 @@
+#include "backend/cpu/packed_matrix.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "backend/cpu/codes.h"
+#include "backend/cpu/grouped_codes.h"
+#include "kernels/embed/contract.h"
+#include "kernels/matmul_float/contract.h"
+#include "kernels/matmul_planes/contract.h"
+#include "kernels/matmul_q4/contract.h"
+#include "kernels/matmul_q8/contract.h"
+
+namespace slm::backend {
+namespace {
+using kernels::kPanelRows;
+using kernels::PackedKind;
+
+// A row of the stacked constant, and how many follow it in the same tensor.
+struct SourceRow {
+  const model::Tensor* tensor;
+  int64_t row;   // of the tensor
+  int64_t left;  // rows from it on
+  const std::byte* data(int64_t k) const {
+    return tensor->data.data() + static_cast<uint64_t>(row) * RowBytes(tensor->dtype, static_cast<uint64_t>(k));
+  }
+};
+
+SourceRow RowOf(const graph::Constant& c, int64_t r) {
+  for (const auto& p : c.parts) {
+    const int64_t n = p.row_end - p.row_begin;
+    if (r < n) return {p.tensor, p.row_begin + r, n - r};
+    r -= n;
+  }
+  SLM_ASSERT(false);
+}
+
+// Lets the source pages of rows [begin, end) go: the file and its packed copy are never both in memory whole.
+void DropRows(const graph::Constant& c, const model::Model& model, int64_t begin, int64_t end, int64_t k) {
+  int64_t first = 0;  // of the part, in rows of the constant
+  for (const auto& p : c.parts) {
+    const int64_t n = p.row_end - p.row_begin;
+    const int64_t b = std::max<int64_t>(begin - first, 0), e = std::min(end - first, n);
+    first += n;
+    if (b >= e || p.tensor->packed_bytes > 0 || p.tensor->grouped) continue;  // rows of grouped ones lie all over their tensors
+    const uint64_t bytes = RowBytes(p.tensor->dtype, static_cast<uint64_t>(k));
+    model.DropPages(p.tensor->data.subspan(static_cast<uint64_t>(p.row_begin + b) * bytes, static_cast<uint64_t>(e - b) * bytes));
+  }
+}
+constexpr int64_t kDropBytes = int64_t{4} << 20;  // of packed output between two drops: a system call each
+
+// One panel's rows in the form that the pack functions take.
+struct PanelScratch {
+  std::vector<uint8_t> q, sub_min;
+  std::vector<int8_t> sub_scale;
+  std::vector<float> scale, min, values;
+  std::vector<std::byte> raw;
+  explicit PanelScratch(int64_t k)
+      : q(static_cast<size_t>(k * kPanelRows)),
+        sub_min(static_cast<size_t>((k + 31) / 32 * kPanelRows)),
+        sub_scale(sub_min.size() * 2),
+        scale(sub_min.size()),
+        min(sub_min.size()),
+        values(static_cast<size_t>(k * kPanelRows)),
+        raw(static_cast<size_t>(k * kPanelRows * 4)) {}
+};
+
+struct PanelJob {
+  const PackedMatrix* m;
+  int64_t first_source;  // row of the constant that the panel's first row is
+  int64_t rows;          // that exist, <= 32
+  int64_t padded_row;    // first padded row
+  uint8_t* dst;
+};
+
+void PackQuantizedPanel(const PanelJob& j, PanelScratch& s) {
+  const PackedKind kind = j.m->kind;
+  const int64_t k = j.m->k, nb = (k + 31) / 32;
+  const int64_t n_scales = kernels::LinesOf(kind).super > 0 ? kernels::SuperBlocks(k) : nb;
+  const int64_t n_sub = kind == PackedKind::kQ6K ? 2 * nb : nb;
+  for (int64_t r = 0, n = 1; r < j.rows; r += n) {
+    const SourceRow from = RowOf(*j.m->source, j.first_source + r);
+    const RowCodes to{s.q.data() + r * k,          s.scale.data() + r * n_scales,
+                      s.min.data() + r * n_scales, s.sub_scale.data() + r * n_sub,
+                      s.sub_min.data() + r * nb,   s.values.data()};
+    n = from.tensor->grouped ? std::min(from.left, j.rows - r) : 1;
+    if (from.tensor->grouped) ReadGroupedPanel(*from.tensor->grouped, from.row, from.row + n, ChooseKind(*j.m->source), to);
+    else ReadRowCodes(from.tensor->dtype, from.data(k), k, to);
+  }
+  const float* min = kernels::HasMin(kind) ? s.min.data() : nullptr;
+  const int64_t begin = j.padded_row, end = begin + j.rows;
+  if (kernels::InPlanes(kind))
+    kernels::PackPlanes({kind, k, begin, end, s.q.data(), s.scale.data(), min, s.sub_scale.data(), s.sub_min.data(), j.dst});
+  else if (kernels::LinesOf(kind).codes == 8) kernels::PackQ4({kind, k, begin, end, s.q.data(), s.scale.data(), min, j.dst});
+  else kernels::PackQ8({kind, k, begin, end, reinterpret_cast<const int8_t*>(s.q.data()), s.scale.data(), min, j.dst});
+}
+
+void PackFloatPanel(const PanelJob& j, PanelScratch& s) {
+  const int64_t k = j.m->k;
+  const int64_t bytes = k * (j.m->kind == PackedKind::kF32 ? 4 : 2);
+  for (int64_t r = 0; r < j.rows; ++r) {
+    std::byte* to = s.raw.data() + r * bytes;
+    float* values = s.values.data() + r * k;
+    if (j.m->mapped.data != nullptr) {
+      kernels::EmbedRow(j.m->mapped.kind, j.m->mapped.data, k, j.padded_row + r, 1.0f, values);
+      std::memcpy(to, values, static_cast<size_t>(bytes));
+      continue;
+    }
+    const SourceRow from = RowOf(*j.m->source, j.first_source + r);
+    if (j.m->kind == PackedKind::kF32) {
+      model::ReadRows(*from.tensor, from.row, from.row + 1, values);
+      std::memcpy(to, values, static_cast<size_t>(bytes));
+    } else {
+      std::memcpy(to, from.data(k), static_cast<size_t>(bytes));
+    }
+  }
+  kernels::PackFloat(j.m->kind, k, j.padded_row, j.padded_row + j.rows, s.raw.data(), j.dst);
+}
+
+}  // namespace
+
+kernels::MatMulKernel KernelFor(PackedKind kind, Isa isa) {
+  if (kernels::InPlanes(kind)) return kernels::MatMulPlanes(kind, isa);
+  if (kind == PackedKind::kQ4 || kind == PackedKind::kQ4Min) return kernels::MatMulQ4(kind, isa);
+  if (kernels::IsQuantized(kind)) return kernels::MatMulQ8(kind, isa);
+  return kernels::MatMulFloat(kind, isa);
+}
+
+kernels::MatMulKernel WideKernelFor(PackedKind kind, Isa isa) {
+  if (!kernels::IsQuantized(kind)) return {};
+  if (kernels::InPlanes(kind)) return kernels::MatMulPlanesWide(kind, isa);
+  return kind == PackedKind::kQ4 || kind == PackedKind::kQ4Min ? kernels::MatMulQ4Wide(kind, isa) : kernels::MatMulQ8Wide(kind, isa);
+}
+
+KindChoice ChooseKind(DType dtype) {
+  switch (dtype) {
+    case DType::kQ4_0: return {PackedKind::kQ4, ""};
+    case DType::kQ4_1: return {PackedKind::kQ4Min, ""};
+    case DType::kQ5_0: return {PackedKind::kQ5, ""};
+    case DType::kQ5_1: return {PackedKind::kQ5Min, ""};
+    case DType::kQ4_K: return {PackedKind::kQ4K, ""};
+    case DType::kQ5_K: return {PackedKind::kQ5K, ""};
+    case DType::kQ6_K: return {PackedKind::kQ6K, ""};
+    case DType::kQ8_0:
+    case DType::kIQ4_NL: return {PackedKind::kQ8, ""};
+    case DType::kF16: return {PackedKind::kF16, ""};
+    case DType::kBF16: return {PackedKind::kBF16, ""};
+    case DType::kF32: return {PackedKind::kF32, ""};
+    default: return {PackedKind::kQ8, "rounded again to 8 bits per block of 32"};
+  }
+}
+
+KindChoice ChooseKind(const graph::Constant& c) {
+  return c.parts[0].tensor->grouped ? ChooseGroupedKind(c) : ChooseKind(c.parts[0].tensor->dtype);
+}
+
+Result<PackedMatrix> PlanMatrix(const model::Model& model, const graph::Constant& c, int64_t k, const std::vector<int64_t>& segments,
+                                KeepPrecision keep) {
+  PackedMatrix m;
+  m.k = k;
+  m.source = &c;
+  if (c.parts.empty()) return Error(Code::kUnsupported, "a matrix computed by folding", "switch the folding pass off");
+  const bool grouped = c.parts[0].tensor->grouped != nullptr;
+  for (const auto& p : c.parts)
+    if ((p.tensor->grouped != nullptr) != grouped)
+      return Error(Code::kUnsupported, p.tensor->name + ": stacked with rows of another kind", "switch the pass that fused them off");
+  const KindChoice first = ChooseKind(c);
+  m.kind = first.kind;
+  m.note = first.note;
+  for (const auto& p : c.parts) {
+    const KindChoice choice = grouped ? first : ChooseKind(p.tensor->dtype);
+    if (choice.kind != m.kind && keep == KeepPrecision::kNative)
+      return Error(Code::kUnsupported, p.tensor->name + ": stacked with rows of another kind", "switch the pass that fused them off");
+    if (*choice.note) m.note = choice.note;
+  }
+  if (IsPackedOnly(c)) {
+    SLM_ASSIGN_OR_RETURN(m.mapped, FindPacked(model, c, k, segments));
+    m.kind = m.mapped.kind;
+    if (keep == KeepPrecision::kNative) m.data = m.mapped.data;
+  }
+  if (keep == KeepPrecision::kF32) {
+    m.kind = PackedKind::kF32;
+    m.note.clear();
+  }
+  int64_t at = 0;
+  for (int64_t rows : segments) {
+    m.segment_rows.push_back(rows);
+    m.segment_offset.push_back(at);
+    at += kernels::PaddedRows(rows);
+  }
+  m.segment_offset.push_back(at);
+  m.bytes = kernels::PackedBytes(m.kind, at, k);
+  return m;
+}
+
+void PackMatrix(const PackedMatrix& m, const model::Model& model, uint8_t* dst, ThreadTeam& team) {
+  auto work = [&](int t, int n) {
+    PanelScratch scratch(m.k);
+    const Range panels = SplitRange(m.n_panels(), 1, t, n);
+    size_t segment = 0;
+    int64_t source_base = 0, kept_from = -1, packed_bytes = 0;
+    for (int64_t p = 0; p < panels.end; ++p) {
+      const int64_t padded = p * kPanelRows;
+      while (padded >= m.segment_offset[segment + 1]) source_base += m.segment_rows[segment++];
+      if (p < panels.begin) continue;
+      const int64_t in_segment = padded - m.segment_offset[segment];
+      const int64_t rows = std::min<int64_t>(kPanelRows, m.segment_rows[segment] - in_segment);
+      const PanelJob job{&m, source_base + in_segment, rows, padded, dst};
+      if (kernels::IsQuantized(m.kind)) PackQuantizedPanel(job, scratch);
+      else PackFloatPanel(job, scratch);
+      if (kept_from < 0) kept_from = job.first_source;
+      packed_bytes += kernels::PanelBytes(m.kind, m.k);
+      if (packed_bytes < kDropBytes && p + 1 < panels.end) continue;
+      DropRows(*m.source, model, kept_from, job.first_source + rows, m.k);
+      kept_from = -1;
+      packed_bytes = 0;
+    }
+  };
+  team.Run(work);
+  for (const auto& p : m.source->parts)
+    if (p.tensor->grouped) model.DropPages(*p.tensor);
+}
+
+}  // namespace slm::backend

@@ -1,0 +1,68 @@
+// A matrix of integer codes in groups, as the checkpoints of AWQ, GPTQ and compressed-tensors keep it: codes, scales and zero points
+// are tensors of their own. A weight is scale * (code - zero), with a scale and a zero for every row and group of columns.
+//
+// Layouts, all of 32-bit little-endian words, codes from the lowest bits up (b bits a code, R = 32 / b codes a word):
+//   kAwq         codes [K, N / 8], word c holds rows 8c + {0, 2, 4, 6, 1, 3, 5, 7}; zeros [G, N / 8] alike; scales [G, N]
+//   kGptq        codes [K * b / 32, N], column n is a stream of bits along K; zeros [G, N * b / 32], a stream along N; scales [G, N]
+//   kCompressed  codes [N, ceil(K / R)]; zeros [ceil(N / R), G], or bytes [N, G]; scales [N, G] or one
+//   kBytes       codes int8 [N, K] (+128 here, so that codes are unsigned); zeros int8 [N, G]; scales [N, G] or one
+// Sources: AutoAWQ's WQLinear_GEMM, AutoGPTQ's and GPTQModel's QuantLinear, compressed-tensors' pack_quantized and naive_quantized.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "base/dtype.h"
+#include "base/result.h"
+
+namespace slm::model {
+
+enum class GroupedLayout : uint8_t { kAwq, kGptq, kCompressed, kBytes };
+
+// What holds for all of a matrix.
+struct GroupedFacts {
+  int lowest = 0, highest = 0;   // of code - zero, for any code
+  bool half_scales = true;       // every scale is an f16 exactly
+  bool near_half_scales = true;  // every scale as f16 is off by half a unit in the last place of a normal one at most
+};
+
+struct GroupedMatrix {
+  GroupedLayout layout = GroupedLayout::kGptq;
+  int bits = 4;  // 2 to 8
+  int64_t n = 0, k = 0;
+  int64_t group = 0;       // columns that share a scale; the last group of a row may be shorter
+  int64_t n_groups = 0;    // G
+  int zero_offset = 0;     // added to stored zeros: 1 for GPTQ's first version
+  bool one_scale = false;  // compressed-tensors, strategy "tensor"
+  bool byte_zeros = false;
+  DType scale_type = DType::kF16;            // F16, BF16 or F32
+  std::span<const std::byte> codes, scales;  // of the file's maps
+  std::span<const std::byte> zeros;          // empty: every zero is 2^(bits - 1)
+  std::span<const std::byte> group_of;       // int32 [K], or empty: group k / group
+  GroupedFacts facts;                        // set by the loader with FactsOf
+  uint64_t stored_bytes() const { return codes.size() + scales.size() + zeros.size() + group_of.size(); }
+};
+
+// Reads scales and zeros once. Pure.
+GroupedFacts FactsOf(const GroupedMatrix& m);
+
+// True when blocks of 32 columns lie within groups: what block types and the packed layout ask for.
+bool HasBlocks(const GroupedMatrix& m);
+// The block type (Q4_0, Q5_0, Q8_0) that holds the same values, or kCount when none does.
+DType SameBlockType(const GroupedMatrix& m);
+
+// Rows [begin, end) taken apart, rows outermost. Lays nothing out anew in memory that it keeps; thread-safe.
+struct GroupedRows {
+  uint8_t* codes;  // [rows, K]
+  int16_t* zeros;  // [rows, G]
+  float* scales;   // [rows, G]
+};
+void ReadGroupedCodes(const GroupedMatrix& m, int64_t begin, int64_t end, const GroupedRows& out);
+
+// The same as values: out [rows, K] f32, scale * float(code - zero), rounded once. Thread-safe.
+void ReadGroupedValues(const GroupedMatrix& m, int64_t begin, int64_t end, float* out);
+
+// The group of a column.
+int64_t GroupOf(const GroupedMatrix& m, int64_t column);
+
+}  // namespace slm::model

@@ -1,0 +1,71 @@
+// See writing.h. Fields of quantization_config: the configuration classes of AutoAWQ, GPTQModel and compressed-tensors.
+#include "model/hf/packed/writing.h"
+
+#include <nlohmann/json.hpp>
+
+#include "model/hf/folder.h"
+#include "model/json.h"
+
+namespace slm::model::hf {
+namespace {
+
+using nlohmann::ordered_json;
+constexpr const char* kSmallFiles[] = {
+    "config.json", "generation_config.json", "tokenizer.json",    "tokenizer_config.json", "special_tokens_map.json", "vocab.json",
+    "merges.txt",  "tokenizer.model",        "added_tokens.json", "chat_template.jinja",   "chat_template.json"};
+constexpr size_t kFileLimit = size_t{256} << 20;
+
+ordered_json Compressed(const PackedSpec& s) {
+  const ordered_json weights = {{"num_bits", s.bits},
+                                {"type", "int"},
+                                {"symmetric", s.symmetric},
+                                {"strategy", s.group > 0 ? "group" : "channel"},
+                                {"group_size", s.group > 0 ? ordered_json(s.group) : ordered_json(nullptr)},
+                                {"dynamic", false},
+                                {"actorder", s.act_order ? ordered_json("group") : ordered_json(nullptr)}};
+  const ordered_json group = {
+      {"targets", {"Linear"}}, {"weights", weights}, {"input_activations", nullptr}, {"output_activations", nullptr}};
+  return {{"quant_method", "compressed-tensors"},  {"format", "pack-quantized"}, {"quantization_status", "compressed"},
+          {"config_groups", {{"group_0", group}}}, {"ignore", s.left_float},     {"kv_cache_scheme", nullptr}};
+}
+
+ordered_json Describe(const PackedSpec& s) {
+  const int64_t group = s.group > 0 ? s.group : -1;
+  switch (s.format) {
+    case PackedFormat::kCompressed: return Compressed(s);
+    case PackedFormat::kAwq:
+      return {{"quant_method", "awq"}, {"bits", s.bits},    {"group_size", group},
+              {"zero_point", true},    {"version", "gemm"}, {"modules_to_not_convert", s.left_float}};
+    case PackedFormat::kGptq:
+    case PackedFormat::kGptqV2: break;
+  }
+  return {{"quant_method", "gptq"},
+          {"bits", s.bits},
+          {"group_size", group},
+          {"desc_act", s.act_order},
+          {"sym", s.symmetric},
+          {"lm_head", false},
+          {"checkpoint_format", s.format == PackedFormat::kGptq ? "gptq" : "gptq_v2"}};
+}
+
+}  // namespace
+
+Result<std::vector<std::pair<std::string, std::string>>> SmallFiles(const std::string& path) {
+  SLM_ASSIGN_OR_RETURN(const Folder folder, Folder::Open(path));
+  std::vector<std::pair<std::string, std::string>> files;
+  for (const char* name : kSmallFiles) {
+    SLM_ASSIGN_OR_RETURN(std::string text, folder.Text(name, kFileLimit));
+    if (!text.empty()) files.emplace_back(name, std::move(text));
+  }
+  return files;
+}
+
+Result<std::string> PackedConfig(const std::string& config_json, const PackedSpec& spec) {
+  SLM_RETURN_IF_ERROR(ParseJson(config_json));  // within limits
+  ordered_json json = ordered_json::parse(config_json, nullptr, false);
+  if (!json.is_object()) return Error(Code::kCorrupt, "config.json: not a JSON object", "fetch the model again");
+  json["quantization_config"] = Describe(spec);
+  return json.dump(2) + "\n";
+}
+
+}  // namespace slm::model::hf

@@ -1,0 +1,310 @@
+// See calibrate.h.
+#include "quant/calibrate.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "backend/cpu/block_runner.h"
+#include "quant/awq.h"
+#include "quant/curvature.h"
+#include "quant/gptq.h"
+#include "quant/layer_weights.h"
+#include "quant/rounding.h"
+#include "quant/statistics.h"
+
+namespace slm::quant {
+namespace {
+using backend::BlockRunner;
+using model::Model;
+using model::Tensor;
+
+const char* PlaceName(FoldPlace place) {
+  switch (place) {
+    case FoldPlace::kAttentionInput: return "attention_input";
+    case FoldPlace::kValueOutput: return "value_output";
+    case FoldPlace::kMlpInput: return "mlp_input";
+    case FoldPlace::kUpOutput: return "up_output";
+    case FoldPlace::kCount: break;
+  }
+  return "";
+}
+
+// Hidden states of one sequence, [n][E].
+struct Stream {
+  int n = 0;
+  std::vector<float> rows;
+};
+
+// A layer as it would be stored.
+struct Candidate {
+  LayerWeights weights;
+  std::map<const Tensor*, Rounded> rounded;
+  std::vector<std::string> steps;
+  double error = 0;
+};
+
+class Walk final : public Calibration {
+ public:
+  Walk(const Plan& plan, const Machine& machine, std::function<bool()> cancelled)
+      : recipe_(plan.recipe), machine_(machine), cancelled_(std::move(cancelled)) {
+    for (const Choice& c : plan.choices) choices_[c.tensor] = c;
+  }
+
+  Status Begin(std::shared_ptr<const Model> m, const CalibrationText& text) {
+    if (text.tokens() == 0) return Error(Code::kInvalidArgument, "no tokens to calibrate on", "give a longer text");
+    longest_ = static_cast<int>(text.longest());
+    SLM_ASSIGN_OR_RETURN(decoder_, graph::BuildDecoder(m, {.max_context = longest_}));
+    const Tensor& table = *m->Find(model::Role::kEmbedding);
+    const int64_t width = m->config.d_model;
+    for (const auto& tokens : text.sequences) {
+      Stream s{static_cast<int>(tokens.size()), std::vector<float>(tokens.size() * static_cast<size_t>(width))};
+      for (size_t i = 0; i < tokens.size(); ++i) {
+        if (tokens[i] < 0 || tokens[i] >= m->config.vocab_size)
+          return Error(Code::kInvalidArgument, fmt::format("token {} is outside the vocabulary of {}", tokens[i], m->config.vocab_size));
+        model::Dequantize(table.dtype, table.data, tokens[i] * width, (tokens[i] + 1) * width,
+                          s.rows.data() + i * static_cast<size_t>(width));
+      }
+      for (float& x : s.rows) x *= m->config.embedding_scale;
+      streams_.push_back(std::move(s));
+    }
+    m->DropPages(table);
+    return Ok();
+  }
+
+  Result<CalibratedLayer> Next() override {
+    const int layer = layer_++;
+    statistics_.clear();
+    input_of_.clear();
+    const size_t n_gate = std::min(streams_.size(), static_cast<size_t>(std::max(recipe_.gate_sequences, 1)));
+    gate_.assign(streams_.begin(), streams_.begin() + static_cast<int64_t>(n_gate));
+    SLM_RETURN_IF_ERROR(Observe(layer));
+    SLM_ASSIGN_OR_RETURN(Candidate best, Plain(layer, false));
+    const double plain_error = best.error;
+    const auto take = [&](Candidate c) {
+      if (c.error < best.error) best = std::move(c);
+    };
+    if (recipe_.gptq && (!recipe_.fold || recipe_.every_candidate)) {
+      SLM_ASSIGN_OR_RETURN(Candidate c, Plain(layer, true));
+      take(std::move(c));
+    }
+    if (recipe_.fold) {
+      SLM_ASSIGN_OR_RETURN(Candidate c, Folded(layer, recipe_.gptq));
+      take(std::move(c));
+    }
+    if (recipe_.inputs == LayerInputs::kStored) SLM_RETURN_IF_ERROR(MoveOn(layer, best));
+    return Store(layer, std::move(best), plain_error);
+  }
+
+  Status Skip() override {
+    if (recipe_.inputs == LayerInputs::kStored) {  // what the next layer reads is what this one stores: that has to be found again
+      const auto again = Next();
+      return again.ok() ? Ok() : Status(again.error());
+    }
+    SLM_ASSIGN_OR_RETURN(const auto runner, RunnerOf(layer_++));
+    return Through(*runner);
+  }
+
+ private:
+  Status GoOn() const { return cancelled_ && cancelled_() ? Status(Error(Code::kCancelled, "interrupted")) : Ok(); }
+
+  // Moves the text through the layer of `runner`.
+  Status Through(BlockRunner& runner) {
+    for (Stream& s : streams_) {
+      SLM_RETURN_IF_ERROR(GoOn());
+      runner.Run(s.rows.data(), s.n, s.rows.data());
+    }
+    return Ok();
+  }
+
+  Result<std::unique_ptr<BlockRunner>> RunnerOf(int layer) {
+    return BlockRunner::Create(decoder_, {.layer = layer, .max_tokens = longest_, .isa = machine_.isa, .replaced = {}}, *machine_.team);
+  }
+
+  // The layer in float over the whole text: moves the streams on and gathers what the matrices read.
+  Status Observe(int layer) {
+    SLM_ASSIGN_OR_RETURN(const auto runner, RunnerOf(layer));
+    for (const backend::LayerInput& in : runner->inputs()) {
+      for (const Tensor* t : in.matrices) input_of_[t] = statistics_.size();
+      statistics_.emplace_back(machine_, in.width, recipe_.most_energy);
+    }
+    want_.clear();
+    std::vector<float> out;
+    for (Stream& s : streams_) {
+      SLM_RETURN_IF_ERROR(GoOn());
+      out.resize(s.rows.size());
+      runner->Run(s.rows.data(), s.n, out.data());
+      for (size_t i = 0; i < statistics_.size(); ++i) statistics_[i].Add(runner->inputs()[i].rows, s.n);
+      if (want_.size() < gate_.size()) want_.push_back(out);
+      if (recipe_.inputs == LayerInputs::kFloat) s.rows.swap(out);
+    }
+    for (InputStatistics& s : statistics_) s.Finish();
+    return Ok();
+  }
+
+  // The text through the layer as it will be stored.
+  Status MoveOn(int layer, const Candidate& c) {
+    SLM_ASSIGN_OR_RETURN(const auto runner, BlockRunner::Create(decoder_, OptionsFor(layer, c), *machine_.team));
+    return Through(*runner);
+  }
+
+  backend::BlockOptions OptionsFor(int layer, const Candidate& c) const {
+    backend::BlockOptions o{.layer = layer, .max_tokens = longest_, .isa = machine_.isa, .replaced = {}};
+    for (const LayerTensor& t : c.weights.tensors()) {
+      if (const auto it = c.rounded.find(t.tensor); it != c.rounded.end()) o.replaced.push_back({t.tensor, it->second.values});
+      else if (t.is_changed) o.replaced.push_back({t.tensor, t.values});
+    }
+    return o;
+  }
+
+  const InputStatistics& InputOf(const Tensor* t) const { return statistics_[input_of_.at(t)]; }
+  // A matrix that calibration may change: not one that is copied as it is.
+  bool IsRounded(const LayerTensor& t) const {
+    const Choice& c = choices_.at(t.tensor);
+    return t.is_matrix() && (c.dtype != c.tensor->dtype || Info(c.dtype).block == 1);
+  }
+
+  Result<Candidate> Plain(int layer, bool gptq) {
+    Candidate c;
+    SLM_ASSIGN_OR_RETURN(c.weights, LayerWeights::Read(*decoder_.model, layer));
+    SLM_RETURN_IF_ERROR(RoundAll(layer, gptq, &c));
+    return c;
+  }
+
+  Result<Candidate> Folded(int layer, bool gptq) {
+    Candidate c;
+    SLM_ASSIGN_OR_RETURN(c.weights, LayerWeights::Read(*decoder_.model, layer));
+    for (const FoldPlace place : {FoldPlace::kValueOutput, FoldPlace::kUpOutput, FoldPlace::kAttentionInput, FoldPlace::kMlpInput}) {
+      std::vector<FoldMember> members;
+      const Tensor* first = nullptr;
+      for (const LayerTensor* t : c.weights.Members(place)) {
+        if (!IsRounded(*t)) continue;
+        members.push_back({t->values, t->rows, choices_.at(t->tensor).dtype});
+        if (!first) first = t->tensor;
+      }
+      const LayerTensor* source = c.weights.Source(place);
+      if (!first || members.size() != c.weights.Members(place).size() || (source && !IsRounded(*source))) continue;
+      const Fold fold = SearchFold(
+          machine_, members, InputOf(first),
+          {.points = recipe_.fold_points, .max_rows = recipe_.fold_rows, .search = recipe_.search, .tied = c.weights.Tied(place)});
+      if (fold.scale.empty()) continue;
+      c.weights.Apply(place, fold.scale);
+      c.steps.push_back(fmt::format("{} {:.2f} ({:.3f})", PlaceName(place), fold.exponent, fold.error / fold.identity_error));
+    }
+    SLM_RETURN_IF_ERROR(RoundAll(layer, gptq, &c));
+    return c;
+  }
+
+  Status RoundAll(int layer, bool gptq, Candidate* c) {
+    for (size_t input = 0; input < statistics_.size(); ++input) {
+      Rounder rounder(machine_, statistics_[input],
+                      {.search = recipe_.search, .weighted = recipe_.weighted, .gptq = gptq, .damping = recipe_.damping});
+      for (const LayerTensor& t : c->weights.tensors()) {
+        if (!IsRounded(t) || input_of_.at(t.tensor) != input) continue;
+        SLM_RETURN_IF_ERROR(GoOn());
+        SLM_ASSIGN_OR_RETURN(c->rounded[t.tensor], rounder.Round(t, choices_.at(t.tensor).dtype));
+      }
+    }
+    return Judge(layer, c);
+  }
+
+  // The error of the layer's output on the first sequences.
+  Status Judge(int layer, Candidate* c) {
+    SLM_ASSIGN_OR_RETURN(const auto runner, BlockRunner::Create(decoder_, OptionsFor(layer, *c), *machine_.team));
+    const auto width = static_cast<size_t>(decoder_.model->config.d_model);
+    std::vector<float> out;
+    double sum = 0, n = 0;
+    for (size_t s = 0; s < gate_.size(); ++s) {
+      out.resize(gate_[s].rows.size());
+      runner->Run(gate_[s].rows.data(), gate_[s].n, out.data());
+      const std::vector<float>& want = want_[s];
+      for (size_t i = 0; i < want.size(); i += width) {
+        double lost = 0, power = 0;
+        for (size_t j = i; j < i + width; ++j) {
+          const double d = static_cast<double>(out[j]) - static_cast<double>(want[j]);
+          lost += d * d;
+          power += static_cast<double>(want[j]) * static_cast<double>(want[j]);
+        }
+        sum += power > 0 ? lost / power : 0;
+        n += 1;
+      }
+    }
+    c->error = sum / n;
+    if (!std::isfinite(c->error))
+      return Error(Code::kCorrupt, fmt::format("layer {}: NaN or infinity in the float forward pass", layer), "the weights are damaged");
+    return Ok();
+  }
+
+  CalibratedLayer Store(int layer, Candidate c, double plain_error) const {
+    CalibratedLayer out;
+    for (const LayerTensor& t : c.weights.tensors()) {
+      if (const auto it = c.rounded.find(t.tensor); it != c.rounded.end()) {
+        out.tensors[t.tensor] = {std::move(it->second.bytes), it->second.relative_error};
+      } else if (t.is_changed) {
+        StoredTensor& s = out.tensors[t.tensor];
+        s.bytes.resize(t.values.size() * sizeof(float));
+        std::memcpy(s.bytes.data(), t.values.data(), s.bytes.size());
+      }
+    }
+    out.report.layer = layer;
+    out.report.steps = std::move(c.steps);
+    out.report.plain_error = plain_error;
+    out.report.error = c.error;
+    for (const LayerTensor& t : c.weights.tensors())
+      if (const auto it = c.rounded.find(t.tensor); it != c.rounded.end())
+        out.report.ways.push_back(fmt::format("{} {} {:.5f}", t.tensor->name, it->second.way, it->second.error));
+    for (const InputStatistics& s : statistics_) out.report.capped_tokens += s.capped();
+    return out;
+  }
+
+  const Recipe& recipe_;
+  const Machine machine_;
+  const std::function<bool()> cancelled_;
+  std::map<const Tensor*, Choice> choices_;
+  graph::Graph decoder_;
+  int longest_ = 0, layer_ = 0;
+  std::vector<Stream> streams_, gate_;    // gate_: the first ones, as they entered the layer
+  std::vector<std::vector<float>> want_;  // what the float layer makes of gate_
+  std::vector<InputStatistics> statistics_;
+  std::map<const Tensor*, size_t> input_of_;
+};
+
+}  // namespace
+
+int64_t CalibrationText::tokens() const {
+  int64_t n = 0;
+  for (const auto& s : sequences) n += static_cast<int64_t>(s.size());
+  return n;
+}
+int64_t CalibrationText::longest() const {
+  size_t n = 0;
+  for (const auto& s : sequences) n = std::max(n, s.size());
+  return static_cast<int64_t>(n);
+}
+
+Result<std::unique_ptr<Calibration>> Calibration::Start(std::shared_ptr<const Model> m, const Plan& plan, const CalibrationText& text,
+                                                        const Machine& machine, std::function<bool()> cancelled) {
+  auto walk = std::make_unique<Walk>(plan, machine, std::move(cancelled));
+  SLM_RETURN_IF_ERROR(walk->Begin(std::move(m), text));
+  return std::unique_ptr<Calibration>(std::move(walk));
+}
+
+uint64_t CalibrationBytes(const Model& m, const Recipe& recipe, int64_t tokens, int64_t longest, int n_threads) {
+  const model::ModelConfig& c = m.config;
+  const int64_t e = c.d_model, f = c.d_ff, q = int64_t{c.n_heads} * c.head_dim, kv = int64_t{c.n_kv_heads} * c.head_dim;
+  const int64_t layer = 4 * (e * (q + 2 * kv) + q * e + 3 * e * f);  // f32
+  const int64_t second = 4 * (2 * e * e + q * q + f * f);
+  const int64_t widest = std::max({e, f, q});
+  const int64_t streams = 4 * e * (tokens + recipe.gate_sequences * longest);
+  const int64_t activations = 4 * longest * (4 * e + 4 * (q + 2 * kv) + 4 * f) + 4 * longest * 2 * kv + int64_t{n_threads} * (1 << 20);
+  // GPTQ: the moments after a fold, what they are factored in, and codes and grids of the widest matrix.
+  const int64_t largest = std::max({e * f, e * q, e * kv}) * 2;
+  const int64_t gptq = recipe.gptq ? 4 * widest * widest + static_cast<int64_t>(GptqBytes(0, widest, n_threads)) + 2 * largest : 0;
+  // Of two candidates the weights and the values as rounded, and one of them packed for the forward pass; the second moments packed for
+  // products; the parts of a matrix that errors are summed over.
+  return static_cast<uint64_t>(streams + activations + 5 * layer + second + 4 * widest * widest + 8 * widest * 1024 + gptq);
+}
+
+}  // namespace slm::quant

@@ -1,0 +1,252 @@
+// The stream of a packed folder: every matrix is taken apart or quantized by all threads, packed, written. See folder.h.
+#include "quant/folder/folder.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "base/float16.h"
+#include "base/threads.h"
+#include "model/grouped/grouped.h"
+#include "quant/folder/parts.h"
+
+namespace slm::quant {
+namespace {
+using model::GroupedCodes;
+using model::Model;
+using model::Tensor;
+using model::hf::PackedFormat;
+
+constexpr uint64_t kFixedBytes = uint64_t{4} << 20;
+constexpr size_t kPartBytes = size_t{1} << 20;
+
+bool IsGptq(PackedFormat f) { return f == PackedFormat::kGptq || f == PackedFormat::kGptqV2; }
+
+// A view of a vector's bytes.
+template <class T>
+std::span<const std::byte> Bytes(const std::vector<T>& v) {
+  return std::as_bytes(std::span(v));
+}
+
+std::vector<std::byte> StoredScales(const std::vector<float>& scales, std::string_view dtype) {
+  std::vector<std::byte> out(scales.size() * (dtype == "F32" ? 4 : 2));
+  for (size_t i = 0; i < scales.size(); ++i) {
+    if (dtype == "F32") {
+      std::memcpy(out.data() + 4 * i, &scales[i], 4);
+      continue;
+    }
+    const uint16_t bits = dtype == "F16" ? FloatToHalf(scales[i]) : static_cast<uint16_t>(std::bit_cast<uint32_t>(scales[i]) >> 16);
+    std::memcpy(out.data() + 2 * i, &bits, 2);
+  }
+  return out;
+}
+
+// What a thread found in a row: sums of squares.
+struct RowSums {
+  double lost = 0, power = 0;
+};
+
+class MatrixMaker {
+ public:
+  MatrixMaker(const Model& m, const FolderPlan& plan, ThreadTeam& team) : m_(m), plan_(plan), team_(team) {}
+
+  // Codes of one matrix, and its relative error.
+  Result<GroupedCodes> Make(const Tensor& t, double* error) {
+    *error = 0;
+    if (plan_.lossless) return Keep(t);
+    GroupedCodes c{.bits = plan_.spec.bits,
+                   .n = t.dims[0],
+                   .k = t.dims[1],
+                   .group = GroupOfWidth(plan_, t.dims[1]),
+                   .codes = {},
+                   .zeros = {},
+                   .scales = {},
+                   .group_of = {}};
+    c.codes.resize(static_cast<size_t>(c.n * c.k));
+    c.zeros.resize(static_cast<size_t>(c.n * c.n_groups()));
+    c.scales.resize(c.zeros.size());
+    sums_.assign(static_cast<size_t>(c.n), {});
+    auto work = [&](int thread, int n_threads) {
+      std::vector<float> row(static_cast<size_t>(c.k));
+      const Range mine = SplitRange(c.n, 1, thread, n_threads);
+      for (int64_t i = mine.begin; i < mine.end; ++i) {
+        model::ReadRows(t, i, i + 1, row.data());
+        sums_[static_cast<size_t>(i)] = QuantizeRow(row, i, &c);
+      }
+    };
+    team_.Run(work);
+    SLM_ASSIGN_OR_RETURN(*error, ErrorOf(t));
+    return c;
+  }
+
+ private:
+  Result<GroupedCodes> Keep(const Tensor& t) const {
+    GroupedCodes c = model::TakeApart(*t.grouped);
+    c.bits = plan_.spec.bits;
+    if (plan_.recipe.format != PackedFormat::kGptq) return c;
+    if (std::find(c.zeros.begin(), c.zeros.end(), 0) != c.zeros.end())
+      return Error(Code::kUnsupported, t.name + ": a zero point of 0, which GPTQ's first version cannot say", "choose --to gptq-v2");
+    return c;
+  }
+
+  Grid GridFor(std::span<const float> w) const {
+    GridSpec spec{.scheme = plan_.spec.symmetric ? Scheme::kSymmetric : Scheme::kIntegerZero,
+                  .bits = plan_.spec.bits,
+                  .search = plan_.recipe.search,
+                  .store = Store::kF16};
+    const Grid g = ChooseGrid(spec, w);
+    if (g.zero > 0 || plan_.recipe.format != PackedFormat::kGptq) return g;
+    spec.scheme = Scheme::kSymmetric;  // the first version of GPTQ has no zero point 0
+    return ChooseGrid(spec, w);
+  }
+
+  RowSums QuantizeRow(const std::vector<float>& row, int64_t i, GroupedCodes* c) const {
+    RowSums sums;
+    for (const float v : row) sums.power += static_cast<double>(v) * static_cast<double>(v);
+    if (!std::isfinite(sums.power)) return sums;
+    for (int64_t g = 0; g < c->n_groups(); ++g) {
+      const auto begin = static_cast<size_t>(g * c->group), n = std::min(row.size() - begin, static_cast<size_t>(c->group));
+      const std::span<const float> w(row.data() + begin, n);
+      const Grid grid = GridFor(w);
+      AssignCodes(grid, c->bits, w, nullptr, c->codes.data() + static_cast<size_t>(i * c->k) + begin);
+      c->zeros[static_cast<size_t>(i * c->n_groups() + g)] = static_cast<int16_t>(grid.zero);
+      c->scales[static_cast<size_t>(i * c->n_groups() + g)] = grid.scale;
+      for (size_t j = 0; j < n; ++j) {
+        const float stored = grid.scale * static_cast<float>(c->codes[static_cast<size_t>(i * c->k) + begin + j] - grid.zero);
+        const double d = static_cast<double>(w[j]) - static_cast<double>(stored);
+        sums.lost += d * d;
+      }
+    }
+    return sums;
+  }
+
+  Result<double> ErrorOf(const Tensor& t) const {
+    RowSums total;
+    for (size_t i = 0; i < sums_.size(); ++i) {
+      if (!std::isfinite(sums_[i].power))
+        return Error(Code::kCorrupt, fmt::format("{}: {}: row {} holds NaN or infinity", m_.path, t.name, i),
+                     "the weights are damaged: fetch or convert the model again");
+      if (!std::isfinite(sums_[i].lost))
+        return Error(Code::kUnsupported, fmt::format("{}: {}: row {} is beyond the range of f16 scales", m_.path, t.name, i),
+                     "no format with f16 scales can hold it");
+      total.lost += sums_[i].lost;
+      total.power += sums_[i].power;
+    }
+    return total.power > 0 ? std::sqrt(total.lost / total.power) : 0.0;
+  }
+
+  const Model& m_;
+  const FolderPlan& plan_;
+  ThreadTeam& team_;
+  std::vector<RowSums> sums_;
+};
+
+Status WritePart(const FolderPart& p, const FolderPlan& plan, const GroupedCodes& c, model::safetensors::FileWriter& out) {
+  const PackedFormat f = plan.recipe.format;
+  switch (p.part) {
+    case Part::kWhole: break;
+    case Part::kCodes:
+      return out.Data(Bytes(f == PackedFormat::kAwq ? model::AwqCodes(c) : IsGptq(f) ? model::GptqCodes(c) : model::CompressedCodes(c)));
+    case Part::kZeros:
+      return out.Data(Bytes(f == PackedFormat::kAwq ? model::AwqZeros(c)
+                            : IsGptq(f)             ? model::GptqZeros(c, f == PackedFormat::kGptq ? 1 : 0)
+                                                    : model::CompressedZeros(c)));
+    case Part::kScales: return out.Data(StoredScales(f == PackedFormat::kCompressed ? c.scales : model::TransposedScales(c), p.dtype));
+    case Part::kGroupOf: {
+      std::vector<int32_t> of = c.group_of;
+      for (int64_t k = 0; k < c.k && c.group_of.empty(); ++k) of.push_back(static_cast<int32_t>(k / c.group));
+      return out.Data(Bytes(of));
+    }
+    case Part::kShape: return out.Data(Bytes(std::vector<int64_t>{c.n, c.k}));
+  }
+  return Ok();
+}
+
+Status CopyTensor(const Model& m, const Tensor& t, model::safetensors::FileWriter& out) {
+  for (size_t at = 0; at < t.data.size(); at += kPartBytes) {
+    const auto part = t.data.subspan(at, std::min(kPartBytes, t.data.size() - at));
+    SLM_RETURN_IF_ERROR(out.Data(part));
+    m.DropPages(part);
+  }
+  return Ok();
+}
+
+}  // namespace
+
+uint64_t FolderPart::bytes() const {
+  uint64_t n = dtype == "I64" || dtype == "F64" ? 8 : dtype == "I8" ? 1 : dtype == "F16" || dtype == "BF16" || dtype == "I16" ? 2 : 4;
+  for (const int64_t d : dims) n *= static_cast<uint64_t>(d);
+  return n;
+}
+
+std::vector<FolderPart> PartsOf(const FolderPlan& plan, const FolderChoice& choice) {
+  const Tensor& t = *choice.tensor;
+  if (!choice.packed) return {{Part::kWhole, t.name, Info(t.dtype).name, t.dims}};
+  const std::string stem = t.name.substr(0, t.name.size() - std::string_view("weight").size());
+  const int bits = plan.spec.bits;
+  const int64_t n = t.dims[0], k = t.dims[1], group = GroupOfWidth(plan, k), groups = (k + group - 1) / group, per_word = 32 / bits;
+  // Scales of a source in bf16 or f32 keep their type where the format allows it.
+  const bool keeps = plan.lossless && plan.recipe.format == PackedFormat::kCompressed;
+  const std::string_view scale = keeps ? Info(t.grouped->scale_type).name : "F16";
+  switch (plan.recipe.format) {
+    case PackedFormat::kAwq:
+      return {{Part::kCodes, stem + "qweight", "I32", {k, n / 8}},
+              {Part::kZeros, stem + "qzeros", "I32", {groups, n / 8}},
+              {Part::kScales, stem + "scales", scale, {groups, n}}};
+    case PackedFormat::kGptq:
+    case PackedFormat::kGptqV2:
+      return {{Part::kCodes, stem + "qweight", "I32", {k * bits / 32, n}},
+              {Part::kZeros, stem + "qzeros", "I32", {groups, n * bits / 32}},
+              {Part::kScales, stem + "scales", scale, {groups, n}},
+              {Part::kGroupOf, stem + "g_idx", "I32", {k}}};
+    case PackedFormat::kCompressed: break;
+  }
+  std::vector<FolderPart> parts = {{Part::kCodes, stem + "weight_packed", "I32", {n, (k + per_word - 1) / per_word}},
+                                   {Part::kScales, stem + "weight_scale", scale, {n, groups}},
+                                   {Part::kShape, stem + "weight_shape", "I64", {2}}};
+  if (!plan.spec.symmetric) parts.push_back({Part::kZeros, stem + "weight_zero_point", "I32", {(n + per_word - 1) / per_word, groups}});
+  if (plan.spec.act_order) parts.push_back({Part::kGroupOf, stem + "weight_g_idx", "I32", {k}});
+  return parts;
+}
+
+uint64_t FolderNeedBytes(const FolderPlan& plan) {
+  uint64_t most = kPartBytes;
+  for (const FolderChoice& c : plan.choices)  // codes as bytes, packed words, scales and zeros twice
+    if (c.packed) most = std::max(most, static_cast<uint64_t>(c.tensor->n_values()) * 3);
+  return kFixedBytes + most;
+}
+
+Result<FolderReport> WriteFolder(const Model& m, const FolderPlan& plan, const WriteOptions& options,
+                                 const model::safetensors::ByteSink& sink) {
+  if (options.n_threads < 1) return Error(Code::kInvalidArgument, fmt::format("{} threads", options.n_threads), "ask for at least 1");
+  SLM_ASSIGN_OR_RETURN(const auto team, ThreadTeam::Create(options.n_threads));
+  model::safetensors::FileWriter out;
+  for (const FolderChoice& c : plan.choices)
+    for (const FolderPart& p : PartsOf(plan, c)) out.Tensor(p.name, p.dtype, p.dims, p.bytes());
+  SLM_RETURN_IF_ERROR(out.Begin(sink));
+  FolderReport report;
+  MatrixMaker maker(m, plan, *team);
+  uint64_t written = 0;
+  for (const FolderChoice& c : plan.choices) {
+    FolderTensorReport r{c.tensor->name, std::string(model::TypeName(*c.tensor)), std::string(model::TypeName(*c.tensor)), 0};
+    const std::vector<FolderPart> parts = PartsOf(plan, c);
+    if (c.packed) {
+      SLM_ASSIGN_OR_RETURN(const GroupedCodes codes, maker.Make(*c.tensor, &r.error));
+      r.scheme = fmt::format("int{} in groups of {}", plan.spec.bits, codes.group);
+      for (const FolderPart& p : parts) SLM_RETURN_IF_ERROR(WritePart(p, plan, codes, out));
+      m.DropPages(*c.tensor);
+    } else {
+      SLM_RETURN_IF_ERROR(CopyTensor(m, *c.tensor, out));
+    }
+    report.tensors.push_back(std::move(r));
+    for (const FolderPart& p : parts) written += p.bytes();
+    if (options.progress) options.progress(written);
+  }
+  SLM_RETURN_IF_ERROR(out.Finish());
+  report.bytes = out.bytes_written();
+  return report;
+}
+
+}  // namespace slm::quant

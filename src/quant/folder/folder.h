@@ -1,0 +1,67 @@
+// A Hugging Face folder written again with packed integer weights: AWQ, GPTQ or compressed-tensors, from float weights or, without loss,
+// from another of these formats.
+//
+// As for GGUF files in two steps: PlanFolder says what becomes of every tensor, WriteFolder streams them, one matrix in memory.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "model/grouped/pack.h"
+#include "model/hf/packed/writing.h"
+#include "model/model.h"
+#include "model/safetensors/writer.h"
+#include "quant/grid.h"
+#include "quant/quant.h"
+
+namespace slm::quant {
+
+struct FolderRecipe {
+  model::hf::PackedFormat format = model::hf::PackedFormat::kAwq;
+  int bits = 0;        // of a float source; 0: 4
+  int64_t group = 32;  // columns, of a float source; less where it does not divide every width; 0: one group a row
+  bool symmetric = false;
+  Search search = Search::kRefit;
+};
+
+struct FolderChoice {
+  const model::Tensor* tensor = nullptr;
+  bool packed = false;  // else it goes as it is
+};
+
+struct FolderPlan {
+  FolderRecipe recipe;
+  model::hf::PackedSpec spec;
+  bool lossless = false;              // every packed matrix was in groups already and keeps its values
+  std::vector<FolderChoice> choices;  // in file order
+  std::vector<std::string> notes;
+  uint64_t data_bytes() const;  // of the weights' file
+  double bpw() const;           // of all tensors
+  double body_bpw() const;      // of the packed matrices
+};
+
+// What becomes of every tensor of `m` (kept by reference), a folder. Embedding, head, norms and biases stay as they are. A source in groups
+// keeps its bits, groups and zero points when the format has room for them, else kUnsupported unless `source` is kAny: then its values are
+// quantized again. Errors: kUnsupported (named: the matrix whose shape the format cannot hold, a source that is no folder).
+Result<FolderPlan> PlanFolder(const model::Model& m, const FolderRecipe& recipe, SourceTypes source);
+
+struct FolderTensorReport {
+  std::string name, scheme, from;
+  double error;  // as TensorReport
+};
+struct FolderReport {
+  uint64_t bytes = 0;  // of the weights' file
+  std::vector<FolderTensorReport> tensors;
+};
+
+// Bytes of memory that WriteFolder needs besides what the process had before.
+uint64_t FolderNeedBytes(const FolderPlan& plan);
+
+// Writes model.safetensors to `sink`. The same bytes whatever the number of threads. Errors: kCorrupt (NaN or infinity; tensor and row
+// named), kUnsupported (a zero point of 0 in GPTQ's first version, a scale beyond f16), and the sink's.
+Result<FolderReport> WriteFolder(const model::Model& m, const FolderPlan& plan, const WriteOptions& options,
+                                 const model::safetensors::ByteSink& sink);
+
+}  // namespace slm::quant

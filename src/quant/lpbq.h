@@ -1,0 +1,30 @@
+// Low-power blockwise quantization: 4-bit codes whose block scales are whole multiples, 1 to 16, of a scale of their row, so that every
+// value lies on one 8-bit grid of the row and integer accelerators need no float multiply per block.
+//
+// Source: AIMET's definition (grouped block quantization with a decompressed width of 8): row scale = largest block scale / 2^(8 - 4).
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "base/threads.h"
+#include "quant/grid.h"
+
+namespace slm::quant {
+
+// Value of code q in block b of row i: row_scales[i] * scales[i][b] * (q - 8).
+struct LpbqRows {
+  int64_t rows = 0, width = 0;
+  int group = 32;
+  std::vector<float> row_scales;  // [rows]
+  std::vector<uint8_t> scales;    // [rows][width / group], 1 to 16
+  std::vector<uint8_t> codes;     // [rows][width], 0 to 15
+
+  void Values(int64_t i, float* out) const;  // out [width]
+};
+
+// w [rows][width], finite; `group` divides the width; `u` [width] or nullptr. kNearest: block scales from the blocks' ranges, 2 amax / 15,
+// rounded to the nearest multiple. kRefit: of that multiple, the next one and the three below it the one with the least weighted error.
+// The same for any number of threads.
+LpbqRows QuantizeLpbq(Search search, const float* w, int64_t rows, int64_t width, int group, const float* u, ThreadTeam& team);
+
+}  // namespace slm::quant

@@ -1,0 +1,154 @@
+#include "quant/rounding.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "model/model.h"
+#include "quant/ggml_blocks.h"
+#include "quant/gptq.h"
+
+namespace slm::quant {
+namespace {
+
+constexpr int64_t kPartRows = 512;  // of the change that is in work at a time
+
+// tr(D M D^T) for rows that `row(i, out)` gives, M packed in `second`.
+template <class F>
+double Trace(const Machine& machine, const Multiplier& second, int64_t rows, int64_t width, const F& row) {
+  Matrix part(std::min(kPartRows, rows), width), product(std::min(kPartRows, rows), width);
+  double sum = 0;
+  for (int64_t at = 0; at < rows; at += kPartRows) {
+    const int64_t n = std::min(kPartRows, rows - at);
+    part.Shorten(n);
+    product.Shorten(n);
+    auto fill = [&](int t, int n_threads) {
+      const Range mine = SplitRange(n, 1, t, n_threads);
+      for (int64_t i = mine.begin; i < mine.end; ++i) row(at + i, part.Row(i));
+    };
+    machine.team->Run(fill);
+    second.Multiply(part, product);
+    for (int64_t i = 0; i < n; ++i)
+      for (int64_t j = 0; j < width; ++j) sum += static_cast<double>(part.Row(i)[j]) * static_cast<double>(product.Row(i)[j]);
+  }
+  return sum;
+}
+
+// What an error of a weight of the stored matrix counts: E[x^2], in units after the fold.
+std::vector<float> ErrorWeightsOf(const LayerTensor& t, const InputStatistics& input) {
+  std::vector<float> u = input.mean_square();
+  for (size_t j = 0; j < t.fold.size(); ++j) u[j] /= t.fold[j] * t.fold[j];
+  return u;
+}
+
+void Encode(const Machine& machine, const LayerTensor& t, DType dtype, Search search, const float* u, Rounded* out) {
+  const auto width = static_cast<size_t>(t.width);
+  const size_t row_bytes = RowBytes(dtype, width);
+  out->bytes.resize(row_bytes * static_cast<size_t>(t.rows));
+  out->values.resize(t.values.size());
+  auto work = [&](int thread, int n_threads) {
+    std::vector<float> own;
+    const Range mine = SplitRange(t.rows, 1, thread, n_threads);
+    for (int64_t r = mine.begin; r < mine.end; ++r) {
+      const std::span<const float> w(t.values.data() + static_cast<size_t>(r) * width, width);
+      const std::span<std::byte> to(out->bytes.data() + static_cast<size_t>(r) * row_bytes, row_bytes);
+      EncodeRow(dtype, search, w, u ? u : PlainErrorWeights(dtype, w, &own), to.data());
+      model::Dequantize(dtype, to, 0, t.width, out->values.data() + static_cast<size_t>(r) * width);
+    }
+  };
+  machine.team->Run(work);
+}
+
+Status CheckRange(const LayerTensor& t, DType dtype, const Rounded& r) {
+  for (size_t i = 0; i < r.values.size(); ++i)
+    if (!std::isfinite(r.values[i]))
+      return Error(Code::kUnsupported,
+                   fmt::format("{}: row {} is beyond the range of the f16 scales of {}", t.tensor->name, static_cast<int64_t>(i) / t.width,
+                               Info(dtype).name),
+                   "no type with f16 scales can hold it");
+  return Ok();
+}
+
+double RelativeError(const std::vector<float>& from, const std::vector<float>& to) {
+  double lost = 0, power = 0;
+  for (size_t i = 0; i < from.size(); ++i) {
+    const double d = static_cast<double>(from[i]) - static_cast<double>(to[i]);
+    lost += d * d;
+    power += static_cast<double>(from[i]) * static_cast<double>(from[i]);
+  }
+  return power > 0 ? std::sqrt(lost / power) : 0;
+}
+
+}  // namespace
+
+Result<Rounded> Rounder::SolveGptq(const LayerTensor& t, DType dtype) {
+  const BlockForm form = FormOf(dtype);
+  if (!curvatures_.contains(dtype)) {
+    Matrix second(t.width, t.width);
+    for (int64_t i = 0; i < t.width; ++i)
+      for (int64_t j = 0; j < t.width; ++j) {
+        const float folds = t.fold.empty() ? 1.0f : t.fold[static_cast<size_t>(i)] * t.fold[static_cast<size_t>(j)];
+        second.Row(i)[j] = input_.second().Row(i)[j] / folds;
+      }
+    auto made =
+        Curvature::Create(second.Row(0), t.width, second.stride(), form, {.damping = options_.damping}, machine_.isa, *machine_.team);
+    if (!made.ok()) return made.error().At(t.tensor->name);
+    curvatures_.emplace(dtype, made.Take());
+  }
+  CodedRows coded;
+  quant::SolveGptq(curvatures_.at(dtype), form, t.values.data(), t.rows, {.search = options_.search}, *machine_.team, &coded);
+  Rounded r;
+  const size_t row_bytes = RowBytes(dtype, static_cast<uint64_t>(t.width));
+  r.bytes.resize(row_bytes * static_cast<size_t>(t.rows));
+  r.values.resize(t.values.size());
+  for (int64_t i = 0; i < t.rows; ++i) {
+    std::byte* to = r.bytes.data() + static_cast<size_t>(i) * row_bytes;
+    EncodeCoded(dtype, coded, i, to);
+    model::Dequantize(dtype, {to, row_bytes}, 0, t.width, r.values.data() + i * t.width);
+  }
+  return r;
+}
+
+Rounder::Rounder(const Machine& machine, const InputStatistics& input, const RoundingOptions& options)
+    : machine_(machine), input_(input), options_(options), second_(machine, input.second()) {}
+
+Result<Rounded> Rounder::Round(const LayerTensor& t, DType dtype) {
+  SLM_ASSERT(t.width == input_.width());
+  const auto scaled = [&](int64_t j, float v) { return t.fold.empty() ? v : v / t.fold[static_cast<size_t>(j)]; };
+  const auto trace = [&](const auto& value) {
+    return Trace(machine_, second_, t.rows, t.width, [&](int64_t r, float* out) {
+      const size_t at = static_cast<size_t>(r * t.width);
+      for (int64_t j = 0; j < t.width; ++j) out[j] = scaled(j, value(at + static_cast<size_t>(j)));
+    });
+  };
+  const double whole = trace([&](size_t i) { return t.values[i]; });
+  const std::vector<float> weighted = ErrorWeightsOf(t, input_);
+  struct Way {
+    const char* name;
+    const float* u;
+  };
+  std::vector<Way> ways = {{"plain", nullptr}};
+  if (options_.weighted) ways.push_back({"weighted", weighted.data()});
+  Rounded best;
+  const auto take = [&](Rounded r, const char* way) -> Status {
+    SLM_RETURN_IF_ERROR(CheckRange(t, dtype, r));
+    r.error = whole > 0 ? trace([&](size_t i) { return r.values[i] - t.values[i]; }) / whole : 0;
+    r.way = way;
+    if (best.bytes.empty() || r.error < best.error) best = std::move(r);
+    return Ok();
+  };
+  for (const Way& way : ways) {
+    Rounded r;
+    Encode(machine_, t, dtype, options_.search, way.u, &r);
+    SLM_RETURN_IF_ERROR(take(std::move(r), way.name));
+  }
+  if (options_.gptq && Info(dtype).block > 1) {
+    SLM_ASSIGN_OR_RETURN(Rounded r, SolveGptq(t, dtype));
+    SLM_RETURN_IF_ERROR(take(std::move(r), "gptq"));
+  }
+  best.relative_error = RelativeError(t.values, best.values);
+  return best;
+}
+
+}  // namespace slm::quant

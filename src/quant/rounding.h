@@ -1,0 +1,49 @@
+// Rounds matrices of a layer to their stored type, with several ways of choosing scales, and keeps the way that changes their
+// products least: tr(D E[x x^T] D^T) for the change D of the weights.
+#pragma once
+#include <cstddef>
+#include <map>
+#include <vector>
+
+#include "base/dtype.h"
+#include "quant/curvature.h"
+#include "quant/grid.h"
+#include "quant/layer_weights.h"
+#include "quant/statistics.h"
+
+namespace slm::quant {
+
+struct Rounded {
+  std::vector<std::byte> bytes;  // rows of `dtype`
+  std::vector<float> values;     // as read back, [rows, width]
+  double error = 0;              // tr(D E[x x^T] D^T) over tr(W E[x x^T] W^T), in units before a fold
+  double relative_error = 0;     // root mean square of what was lost, relative
+  const char* way = "";
+};
+
+// The ways that are tried.
+struct RoundingOptions {
+  Search search = Search::kRefit;
+  bool weighted = true;  // errors of weights count as E[x^2] says, beside the plain way
+  bool gptq = false;     // codes that make up for each other's errors (gptq.h)
+  double damping = 0.01;
+};
+
+// Rounds the matrices that read one input. `input` outlives it.
+class Rounder {
+ public:
+  Rounder(const Machine& machine, const InputStatistics& input, const RoundingOptions& options);
+  // Errors: kUnsupported (a scale beyond f16: the row is named).
+  Result<Rounded> Round(const LayerTensor& t, DType dtype);
+
+ private:
+  Result<Rounded> SolveGptq(const LayerTensor& t, DType dtype);
+
+  const Machine machine_;
+  const InputStatistics& input_;
+  const RoundingOptions options_;
+  std::map<DType, Curvature> curvatures_;  // of the input after the fold, which all its matrices share
+  const Multiplier second_;
+};
+
+}  // namespace slm::quant

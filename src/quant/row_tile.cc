@@ -1,0 +1,275 @@
+// See row_tile.h.
+#include "quant/row_tile.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+namespace slm::quant {
+namespace {
+
+constexpr float kRound = 12582912.0f;  // 1.5 * 2^23, as in grid.cc
+constexpr float kTiny = 1e-30f;
+
+// The nearest code of one value.
+class Coder {
+ public:
+  Coder(const Grid& grid, int bits)
+      : inverse_(std::abs(grid.scale) < kTiny ? 0.0f : 1.0f / grid.scale),
+        offset_(static_cast<float>(grid.zero) - grid.min * inverse_),
+        levels_(static_cast<float>((1 << bits) - 1)) {}
+  int operator()(float v) const {
+    const float x = v * inverse_ + offset_, cut = std::min(std::max(x, 0.0f), levels_);
+    return static_cast<int>((cut + kRound) - kRound);
+  }
+
+ private:
+  float inverse_, offset_, levels_;
+};
+
+void AddScaled(float* to, const float* from, float by, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) to[i] += by * from[i];
+}
+
+}  // namespace
+
+RowTile::RowTile(const Curvature& h, const BlockForm& form)
+    : h_(h),
+      form_(form),
+      k_(h.k()),
+      padded_(h.padded_k()),
+      w_(kTileRows * padded_),
+      d_(kTileRows * padded_),
+      g_(kTileRows * padded_),
+      moved_(kTileRows * padded_) {
+  now_.codes.resize(static_cast<size_t>(kTileRows * k_));
+  now_.grids.resize(static_cast<size_t>(kTileRows * (k_ / form.group)));
+  if (form.is_super()) now_.shared.resize(static_cast<size_t>(kTileRows * (k_ / form.width())));
+  best_ = now_;
+  block_w_.resize(static_cast<size_t>(form.width()));
+  block_u_.resize(static_cast<size_t>(form.width()));
+}
+
+void RowTile::Solve(const float* w, int64_t first, int64_t n, const GptqOptions& options, CodedRows* out, GptqReport* report) {
+  rows_ = n;
+  for (int64_t i = 0; i < n; ++i)
+    for (int64_t p = 0; p < k_; ++p) At(w_, i)[p] = w[(first + i) * k_ + h_.order()[static_cast<size_t>(p)]];
+  best_error_.assign(static_cast<size_t>(n), std::numeric_limits<double>::infinity());
+  plain_.assign(static_cast<size_t>(n), true);
+  ChoosePlain(Search::kNearest);
+  for (int64_t i = 0; i < n; ++i) report->nearest += Error(i);
+  if (options.guard == Guard::kPlain) Offer(true);
+  ChoosePlain(Search::kRefit);
+  for (int64_t i = 0; i < n; ++i) report->refit += Error(i);
+  if (options.guard == Guard::kPlain) Offer(true);
+  if (options.grids == GridTime::kStatic && options.search == Search::kNearest) ChoosePlain(Search::kNearest);
+  Feedback(options.grids);
+  Gradient();
+  for (int s = 0; s < options.sweeps; ++s) Sweep();
+  Offer(false);
+  for (int64_t i = 0; i < n; ++i) {
+    report->error += best_error_[static_cast<size_t>(i)];
+    report->plain_rows += plain_[static_cast<size_t>(i)];
+    WriteRow(i, first + i, out);
+  }
+}
+
+void RowTile::ChoosePlain(Search search) {
+  for (int64_t i = 0; i < rows_; ++i)
+    for (int64_t p = 0; p < k_; p += form_.width()) PlainBlock(search, i, p);
+  Gradient();
+}
+
+// In the order of the columns, so that ties fall as they do without moments.
+void RowTile::PlainBlock(Search search, int64_t row, int64_t begin) {
+  const int64_t n = form_.width(), first = h_.order()[static_cast<size_t>(begin)] / n * n;
+  const auto column = [&](int64_t p) { return h_.order()[static_cast<size_t>(p)] - first; };
+  std::vector<float>&w = block_w_, &u = block_u_;
+  for (int64_t p = begin; p < begin + n; ++p) {
+    w[static_cast<size_t>(column(p))] = At(w_, row)[p];
+    u[static_cast<size_t>(column(p))] = h_.diagonal()[static_cast<size_t>(p)];
+  }
+  Grid grids[kMostGroups];
+  const Shared shared = ChooseBlock(form_, search, w, search == Search::kRefit ? u.data() : nullptr, grids);
+  if (form_.is_super()) SharedAt(row, begin) = shared;
+  for (int64_t p = begin; p < begin + n; p += form_.group) {
+    const Grid& grid = GridAt(row, p) = grids[column(p) / form_.group];
+    AssignCodes(grid, form_.bits, {At(w_, row) + p, static_cast<size_t>(form_.group)}, nullptr, Codes(row) + p);
+    for (int64_t j = p; j < p + form_.group; ++j) At(d_, row)[j] = At(w_, row)[j] - ValueOf(grid, Codes(row)[j]);
+  }
+}
+
+void RowTile::Feedback(GridTime time) {
+  for (int64_t i = 0; i < rows_; ++i) std::memcpy(At(g_, i), At(w_, i), static_cast<size_t>(padded_) * sizeof(float));
+  for (int64_t begin = 0; begin < k_; begin += h_.step()) {
+    const int64_t end = std::min(begin + h_.step(), k_);
+    for (int64_t i = 0; i < rows_; ++i) FeedbackStep(i, begin, end, time);
+    h_.AddLater(d_.get(), rows_, begin, end, g_.get());
+  }
+}
+
+void RowTile::FeedbackStep(int64_t row, int64_t begin, int64_t end, GridTime time) {
+  const int64_t block = form_.width();
+  float* adjusted = At(g_, row);
+  for (int64_t p = begin; p < end;) {  // a block may be longer than a step: its grids are chosen where it begins
+    if (p % block == 0 && time == GridTime::kOnArrival) {
+      const std::span<const float> w(adjusted + p, static_cast<size_t>(block));
+      const Shared shared = ChooseBlock(form_, Search::kRefit, w, h_.pivots().data() + p, &GridAt(row, p));
+      if (form_.is_super()) SharedAt(row, p) = shared;
+    }
+    const int64_t stop = std::min(end, (p / form_.group + 1) * form_.group);
+    for (const Coder code(GridAt(row, p), form_.bits); p < stop; ++p) {
+      const int q = code(adjusted[p]);
+      const float d = At(w_, row)[p] - ValueOf(GridAt(row, p), q);
+      Codes(row)[p] = static_cast<uint8_t>(q);
+      At(d_, row)[p] = d;
+      AddScaled(adjusted + p + 1, h_.step_c(p) + p % h_.step() + 1, d, end - p - 1);
+    }
+  }
+}
+
+void RowTile::Sweep() {
+  for (int64_t begin = 0; begin < k_; begin += h_.step()) {
+    const int64_t end = std::min(begin + h_.step(), k_);
+    for (int64_t i = 0; i < rows_; ++i) {
+      std::memset(At(moved_, i) + begin, 0, static_cast<size_t>(end - begin) * sizeof(float));
+      if (form_.is_super())
+        for (int64_t p = begin; p < end; p += form_.width()) RefitSuper(i, p);
+      else if (form_.group <= h_.step()) RefitPlain(i, begin, end);
+      Descend(i, begin, end);
+    }
+    h_.AddRest(moved_.get(), rows_, begin, end, g_.get());
+  }
+}
+
+void RowTile::Move(int64_t row, int64_t p, float by) {
+  if (by == 0) return;
+  const int64_t first = p / h_.step() * h_.step();
+  At(d_, row)[p] -= by;
+  At(moved_, row)[p] -= by;
+  AddScaled(At(g_, row) + first, h_.step_h(p), -by, std::min(h_.step(), k_ - first));
+}
+void RowTile::MoveToGrid(int64_t row, int64_t begin, int64_t n, const Grid& from, const Grid& to) {
+  for (int64_t p = begin; p < begin + n; ++p) Move(row, p, ValueOf(to, Codes(row)[p]) - ValueOf(from, Codes(row)[p]));
+}
+
+// The form over `n` positions for v = s t + m one, when it is (s, m) now.
+QuadraticForm RowTile::FormAt(int64_t row, int64_t begin, int64_t n, const float* t, const float* one, double s, double m) const {
+  QuadraticForm q;
+  const float* g = At(g_, row) + begin;
+  for (int64_t i = 0; i < n; ++i) {
+    const float* h = h_.step_h(begin + i) + begin % h_.step();
+    float ht = 0, ho = 0;
+    for (int64_t j = 0; j < n; ++j) {
+      ht += h[j] * t[j];
+      ho += h[j] * one[j];
+    }
+    const double ti = static_cast<double>(t[i]), oi = static_cast<double>(one[i]), gi = static_cast<double>(g[i]);
+    q.tb += ti * gi;
+    q.ob += oi * gi;
+    q.tt += ti * static_cast<double>(ht);
+    q.to += ti * static_cast<double>(ho);
+    q.oo += oi * static_cast<double>(ho);
+  }
+  q.tb += s * q.tt + m * q.to;
+  q.ob += s * q.to + m * q.oo;
+  return q;
+}
+
+void RowTile::RefitPlain(int64_t row, int64_t begin, int64_t end) {
+  float t[256], one[256];
+  const int64_t n = form_.group;
+  std::fill(one, one + n, 1.0f);
+  for (int64_t p = begin; p < end; p += n) {
+    Grid& grid = GridAt(row, p);
+    for (int64_t i = 0; i < n; ++i) t[i] = static_cast<float>(Codes(row)[p + i] - grid.zero);
+    const QuadraticForm q = FormAt(row, p, n, t, one, static_cast<double>(grid.scale), static_cast<double>(grid.min));
+    const Grid better = RefitGrid(form_, q, grid);
+    MoveToGrid(row, p, n, grid, better);
+    grid = better;
+  }
+}
+
+void RowTile::RefitSuper(int64_t row, int64_t begin) {
+  float t[256], one[256];
+  const int64_t n = form_.group;
+  Shared& shared = SharedAt(row, begin);
+  for (int64_t i = 0; i < form_.width(); ++i) {
+    const Grid& grid = GridAt(row, begin + i);
+    t[i] = static_cast<float>(ScaleNumber(shared, grid) * (Codes(row)[begin + i] - grid.zero));
+    one[i] = static_cast<float>(-MinNumber(shared, grid));
+  }
+  const QuadraticForm whole = FormAt(row, begin, form_.width(), t, one, static_cast<double>(shared.d), static_cast<double>(shared.d_min));
+  const Shared better = RefitShared(form_, whole, shared);
+  for (int64_t p = begin; p < begin + form_.width(); p += n) {
+    Grid& grid = GridAt(row, p);
+    const Grid moved = GridOf(form_, better, ScaleNumber(shared, grid), MinNumber(shared, grid));
+    MoveToGrid(row, p, n, grid, moved);
+    grid = moved;
+  }
+  shared = better;
+  std::fill(one, one + n, 1.0f);
+  for (int64_t p = begin; p < begin + form_.width(); p += n) {
+    Grid& grid = GridAt(row, p);
+    for (int64_t i = 0; i < n; ++i) t[i] = static_cast<float>(Codes(row)[p + i] - grid.zero);
+    const QuadraticForm q = FormAt(row, p, n, t, one, static_cast<double>(grid.scale), static_cast<double>(grid.min));
+    const Grid numbers = RefitNumbers(form_, q, shared, grid);
+    MoveToGrid(row, p, n, grid, numbers);
+    grid = numbers;
+  }
+}
+
+// The best code of each column, all others as they are.
+void RowTile::Descend(int64_t row, int64_t begin, int64_t end) {
+  for (int64_t p = begin; p < end;) {
+    const Grid& grid = GridAt(row, p);
+    const Coder code(grid, form_.bits);
+    const int64_t stop = std::min(end, (p / form_.group + 1) * form_.group);
+    for (; p < stop; ++p) {
+      const int q = Codes(row)[p];
+      const float v = ValueOf(grid, q);
+      const int better = code(v + At(g_, row)[p] / h_.diagonal()[static_cast<size_t>(p)]);
+      if (better == q) continue;
+      Codes(row)[p] = static_cast<uint8_t>(better);
+      Move(row, p, ValueOf(grid, better) - v);
+    }
+  }
+}
+
+double RowTile::Error(int64_t row) const {
+  double sum = 0;
+  for (int64_t p = 0; p < k_; ++p) sum += static_cast<double>(At(g_, row)[p]) * static_cast<double>(At(d_, row)[p]);
+  return sum;
+}
+
+void RowTile::Offer(bool plain) {
+  const auto copy = [&](const auto& from, auto& to, int64_t row, int64_t n) {
+    std::copy(from.begin() + row * n, from.begin() + (row + 1) * n, to.begin() + row * n);
+  };
+  for (int64_t i = 0; i < rows_; ++i) {
+    const double error = Error(i);
+    if (!(error < best_error_[static_cast<size_t>(i)])) continue;
+    best_error_[static_cast<size_t>(i)] = error;
+    plain_[static_cast<size_t>(i)] = plain;
+    copy(now_.codes, best_.codes, i, k_);
+    copy(now_.grids, best_.grids, i, k_ / form_.group);
+    if (form_.is_super()) copy(now_.shared, best_.shared, i, k_ / form_.width());
+  }
+}
+
+void RowTile::WriteRow(int64_t row, int64_t to, CodedRows* out) const {
+  const int64_t groups = k_ / form_.group, blocks = k_ / form_.width();
+  for (int64_t p = 0; p < k_; ++p) {
+    const int64_t column = h_.order()[static_cast<size_t>(p)];
+    out->codes[static_cast<size_t>(to * k_ + column)] = best_.codes[static_cast<size_t>(row * k_ + p)];
+    if (p % form_.group == 0)
+      out->grids[static_cast<size_t>(to * groups + column / form_.group)] =
+          best_.grids[static_cast<size_t>(row * groups + p / form_.group)];
+    if (form_.is_super() && p % form_.width() == 0)
+      out->shared[static_cast<size_t>(to * blocks + column / form_.width())] =
+          best_.shared[static_cast<size_t>(row * blocks + p / form_.width())];
+  }
+}
+
+}  // namespace slm::quant

@@ -1,0 +1,109 @@
+// See smooth.h.
+#include "quant/smooth.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/check.h"
+
+namespace slm::quant {
+namespace {
+
+constexpr double kLeast = 1e-5, kMost = 1e5;
+
+// v to the nearest of 2^bits - 1 symmetric steps up to `most`.
+void Round(std::span<float> v, float most, int bits) {
+  const auto levels = static_cast<float>((1 << (bits - 1)) - 1);
+  const float scale = most / levels, inverse = most > 0 ? levels / most : 0.0f;
+  for (float& x : v) x = std::clamp(std::nearbyint(x * inverse), -levels, levels) * scale;
+}
+float MostOf(std::span<const float> v) {
+  float most = 0;
+  for (const float x : v) most = std::max(most, std::abs(x));
+  return most;
+}
+
+class Trial {
+ public:
+  Trial(std::span<const float> x, std::span<const float> w, int64_t width, const SmoothOptions& options)
+      : x_(x), w_(w), n_(static_cast<size_t>(width)), options_(options), exact_(Product(x, w)) {}
+
+  // Relative mean square error with the channels divided by `scale` (empty: as they are).
+  double ErrorOf(std::span<const float> scale) const {
+    std::vector<float> x(x_.begin(), x_.end()), w(w_.begin(), w_.end());
+    for (size_t i = 0; i < x.size() && !scale.empty(); ++i) x[i] /= scale[i % n_];
+    for (size_t i = 0; i < w.size() && !scale.empty(); ++i) w[i] *= scale[i % n_];
+    for (size_t i = 0; i < w.size(); i += n_) Round({w.data() + i, n_}, MostOf({w.data() + i, n_}), options_.weight_bits);
+    float most = 0;
+    if (options_.grid == ActivationGrid::kStatic) {
+      ValueHistogram histogram;
+      histogram.Add(x);
+      RangeOptions range = options_.range;
+      range.bits = options_.activation_bits;
+      range.symmetric = true;
+      most = ChooseRange(histogram, range).high;
+    }
+    for (size_t i = 0; i < x.size(); i += n_) {
+      const std::span<float> row(x.data() + i, n_);
+      Round(row, options_.grid == ActivationGrid::kStatic ? most : MostOf(row), options_.activation_bits);
+    }
+    const std::vector<double> product = Product(x, w);
+    double lost = 0, power = 0;
+    for (size_t i = 0; i < product.size(); ++i) {
+      lost += (product[i] - exact_[i]) * (product[i] - exact_[i]);
+      power += exact_[i] * exact_[i];
+    }
+    return power > 0 ? lost / power : 0;
+  }
+
+ private:
+  std::vector<double> Product(std::span<const float> x, std::span<const float> w) const {
+    std::vector<double> out;
+    for (size_t i = 0; i < x.size(); i += n_)
+      for (size_t j = 0; j < w.size(); j += n_) {
+        double sum = 0;
+        for (size_t k = 0; k < n_; ++k) sum += static_cast<double>(x[i + k]) * static_cast<double>(w[j + k]);
+        out.push_back(sum);
+      }
+    return out;
+  }
+
+  const std::span<const float> x_, w_;
+  const size_t n_;
+  const SmoothOptions& options_;
+  const std::vector<double> exact_;
+};
+
+}  // namespace
+
+std::vector<float> SmoothFactors(std::span<const float> x, std::span<const float> w, double alpha) {
+  SLM_ASSERT(x.size() == w.size());
+  std::vector<float> s(x.size(), 1.0f);
+  for (size_t i = 0; i < x.size(); ++i) {
+    if (!(x[i] > 0) || !(w[i] > 0)) continue;
+    const double v = std::pow(static_cast<double>(x[i]), alpha) / std::pow(static_cast<double>(w[i]), 1 - alpha);
+    s[i] = static_cast<float>(std::clamp(v, kLeast, kMost));
+  }
+  return s;
+}
+
+Smoothing SearchSmoothing(std::span<const float> x, std::span<const float> w, int64_t width, std::span<const float> most_x,
+                          std::span<const float> most_w, const SmoothOptions& options) {
+  SLM_ASSERT(width > 0 && x.size() % static_cast<size_t>(width) == 0 && w.size() % static_cast<size_t>(width) == 0);
+  SLM_ASSERT(most_x.size() == static_cast<size_t>(width) && most_w.size() == static_cast<size_t>(width));
+  const Trial trial(x, w, width, options);
+  Smoothing best;
+  best.error = best.identity_error = trial.ErrorOf({});
+  for (int i = 1; i < options.points; ++i) {
+    const double alpha = static_cast<double>(i) / options.points;
+    std::vector<float> scale = SmoothFactors(most_x, most_w, alpha);
+    const double error = trial.ErrorOf(scale);
+    if (error >= best.error) continue;
+    best.error = error;
+    best.alpha = alpha;
+    best.scale = std::move(scale);
+  }
+  return best;
+}
+
+}  // namespace slm::quant

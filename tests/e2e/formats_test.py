@@ -1,0 +1,172 @@
+"""Packed folders (AWQ, GPTQ, compressed-tensors) and folders as GGUF files: written, read back by formulas, converted.   formats_test.py SLM
+
+The formulas are those of the formats, written here without the executable's help."""
+import array
+import json
+import os
+import pathlib
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+
+SLM = ""
+SOURCE = pathlib.Path(os.environ.get("SLM_SOURCE_DIR", pathlib.Path(__file__).resolve().parents[2]))
+LLAMA, GROUPED = SOURCE / "tests/tiny/models/llama", SOURCE / "tests/tiny/grouped"
+FORMATS = ("awq", "gptq", "gptq-v2", "compressed-tensors")
+MATRIX = "model.layers.0.mlp.up_proj"
+
+
+def slm(*words):
+    return subprocess.run([SLM, *map(str, words)], capture_output=True, text=True, timeout=120)
+
+
+def tensors(folder):
+    """{name: (dtype, shape, bytes)} of a folder's safetensors file."""
+    data = (folder / "model.safetensors").read_bytes()
+    size = struct.unpack("<Q", data[:8])[0]
+    rows = json.loads(data[8:8 + size])
+    rows.pop("__metadata__", None)
+    return {n: (r["dtype"], r["shape"], data[8 + size + r["data_offsets"][0]:8 + size + r["data_offsets"][1]]) for n, r in rows.items()}
+
+
+def words(t):
+    return struct.unpack(f"<{len(t[2]) // 4}I", t[2])
+
+
+def halves(t):
+    return struct.unpack(f"<{len(t[2]) // 2}e", t[2])
+
+
+def decode(folder, name):
+    """Values [n][k] of a packed matrix by its format's formula."""
+    config, ts = json.loads((folder / "config.json").read_text())["quantization_config"], tensors(folder)
+    method = config["quant_method"]
+    if method == "compressed-tensors":
+        codes, scales, zeros = (ts.get(f"{name}.{p}") for p in ("weight_packed", "weight_scale", "weight_zero_point"))
+        n, k = struct.unpack("<2q", ts[name + ".weight_shape"][2])
+        w, s, g = words(codes), halves(scales), scales[1][1]
+        per = 8
+
+        def zero(row, group):
+            return words(zeros)[row // per * g + group] >> 4 * (row % per) & 15 if zeros else 8
+        return [[s[r * g + c * g // k] * ((w[r * (k // per) + c // per] >> 4 * (c % per) & 15) - zero(r, c * g // k)) for c in range(k)]
+                for r in range(n)]
+    codes, scales, zeros = (ts[f"{name}.{p}"] for p in ("qweight", "scales", "qzeros"))
+    w, s, z, (g, n) = words(codes), halves(scales), words(zeros), scales[1]
+    if method == "awq":
+        k, nibble = codes[1][0], [0, 4, 1, 5, 2, 6, 3, 7]
+        return [[s[c * g // k * n + r] * ((w[c * (n // 8) + r // 8] >> 4 * nibble[r % 8] & 15) -
+                                          (z[c * g // k * (n // 8) + r // 8] >> 4 * nibble[r % 8] & 15)) for c in range(k)] for r in range(n)]
+    k, plus = codes[1][0] * 8, 1 if config["checkpoint_format"] == "gptq" else 0
+    of = struct.unpack(f"<{k}i", ts[name + ".g_idx"][2])
+    return [[s[of[c] * n + r] * ((w[c // 8 * n + r] >> 4 * (c % 8) & 15) - (z[of[c] * (n // 8) + r // 8] >> 4 * (r % 8) & 15) - plus)
+             for c in range(k)] for r in range(n)]
+
+
+class Formats(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.d = pathlib.Path(self.folder.name)
+
+    def tearDown(self):
+        self.folder.cleanup()
+
+    def ok(self, *args):
+        r = slm(*args)
+        self.assertEqual(r.returncode, 0, r.stderr)
+        return r
+
+    def quantize(self, source, to, *more, out=None):
+        out = self.d / (out or to)
+        return json.loads(self.ok("quantize", source, "-o", out, "--to", to, *more, "--json").stdout), out
+
+    def dump(self, model, name=MATRIX + ".weight"):
+        out = self.d / "dump.f32"
+        self.ok("dump", model, "--tensor", name, "--out", out)
+        values = array.array("f")
+        values.frombytes(out.read_bytes())
+        return values
+
+    def refused(self, code, *args, says):
+        r = slm(*args)
+        self.assertEqual(r.returncode, code, r.stderr)
+        self.assertIn(says, r.stderr)
+        self.assertNotIn("Traceback", r.stderr)
+
+    def test_every_format_means_what_its_formula_says(self):
+        want = self.dump(LLAMA)
+        for to in FORMATS:
+            with self.subTest(to=to):
+                report, out = self.quantize(LLAMA, to)
+                self.assertFalse(report["lossless"])
+                got = self.dump(out)
+                formula = [v for row in decode(out, MATRIX) for v in row]
+                self.assertEqual(list(got), list(array.array("f", formula)))
+                error = sum((a - b) ** 2 for a, b in zip(got, want)) / sum(b * b for b in want)
+                self.assertLess(error ** 0.5, 0.1)
+                reported = next(t["error"] for t in report["tensors"] if t["name"] == MATRIX + ".weight")
+                self.assertAlmostEqual(error ** 0.5, reported, places=5)
+                self.assertEqual((out / "tokenizer.json").read_bytes(), (LLAMA / "tokenizer.json").read_bytes())
+                self.ok("run", out, "--raw", "-p", "the", "--max-tokens", "4")
+
+    def test_conversions_keep_every_value(self):
+        _, source = self.quantize(LLAMA, "awq")
+        want = {t: self.dump(source, t) for t in (MATRIX + ".weight", "model.layers.1.self_attn.k_proj.weight")}
+        for to in ("gptq-v2", "compressed-tensors", "gptq", "awq"):
+            report, source = self.quantize(source, to, out="next-" + to)
+            self.assertTrue(report["lossless"], to)
+            self.assertEqual(max(t["error"] for t in report["tensors"]), 0)
+            for name, values in want.items():
+                self.assertEqual(self.dump(source, name), values, to)
+        self.assertEqual(tensors(source), tensors(self.d / "awq"), "the same bytes after a round trip")
+
+    def test_conversions_that_would_lose_are_refused(self):
+        self.refused(1, "quantize", GROUPED / "gptq_act", "-o", self.d / "a", "--to", "awq", says="order of activations")
+        self.refused(1, "quantize", GROUPED / "gptq8", "-o", self.d / "b", "--to", "awq", says="8 bits")
+        self.refused(1, "quantize", GROUPED / "ct4_zero", "-o", self.d / "c", "--to", "gptq-v2", says="no f16")
+        self.refused(1, "quantize", GROUPED / "awq", "-o", self.d / "d", "--to", "gptq", says="gptq-v2")
+        self.refused(2, "quantize", LLAMA, "-o", LLAMA, "--to", "awq", says="is there already")
+        self.assertFalse((self.d / "a").exists())
+        report, out = self.quantize(GROUPED / "gptq_act", "awq", "--requantize", "--group", "16")
+        self.assertFalse(report["lossless"])
+        self.assertGreater(max(t["error"] for t in report["tensors"]), 0)
+
+    def test_order_of_activations_survives(self):
+        want = self.dump(GROUPED / "gptq_act")
+        _, other = self.quantize(GROUPED / "gptq_act", "compressed-tensors")
+        self.assertEqual(self.dump(other), want)
+        _, back = self.quantize(other, "gptq-v2")
+        mine, theirs = tensors(back), tensors(GROUPED / "gptq_act")
+        for part in ("qweight", "qzeros", "scales", "g_idx"):
+            self.assertEqual(mine[f"{MATRIX}.{part}"], theirs[f"{MATRIX}.{part}"], part)
+
+    def test_a_folder_as_gguf_is_the_same_model(self):
+        text = self.d / "text.txt"
+        text.write_text("the thin hat in the tin and the ant in a thing\n" * 12)
+        out = self.d / "m.gguf"
+        self.ok("export", LLAMA, "--to", "gguf", "-o", out)
+        self.assertEqual([p.name for p in self.d.iterdir() if "keys" in p.name], [], "nothing is left beside the file")
+        a, b = (json.loads(self.ok("eval", m, "ppl", "--text", text, "--window", "32", "--compute", "f32", "--kv", "f32", "--json").stdout)
+                for m in (LLAMA, out))
+        self.assertEqual(a["tokens"], b["tokens"])
+        self.assertAlmostEqual(a["ppl"], b["ppl"], delta=1e-4 * a["ppl"])
+        ids = [json.loads(subprocess.run([SLM, "tokenize", str(m), "--json"], input="the <|bos|> ünder 12\n", capture_output=True,
+                                         text=True, check=True).stdout)["ids"] for m in (LLAMA, out)]
+        self.assertEqual(*ids)
+        small = self.d / "q.gguf"
+        report = json.loads(self.ok("quantize", LLAMA, "-o", small, "--type", "q8_0", "--json").stdout)
+        self.assertLess(report["bpw"], 10)
+        self.ok("run", small, "--raw", "-p", "the", "--max-tokens", "4")
+
+    def test_packed_folders_run_as_packages_too(self):
+        _, folder = self.quantize(LLAMA, "awq")
+        self.ok("export", folder, "-o", self.d / "m.slm")
+        answers = [self.ok("run", m, "--raw", "-p", "the", "--max-tokens", "8", "--temp", "0").stdout for m in (folder, self.d / "m.slm")]
+        self.assertEqual(*answers)
+
+
+if __name__ == "__main__":
+    SLM = sys.argv.pop(1)
+    unittest.main()

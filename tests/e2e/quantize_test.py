@@ -1,0 +1,182 @@
+"""slm quantize on a tiny float model: the file, the report, what is refused.   quantize_test.py SLM
+
+With the `gguf` package installed, its values of the written blocks are compared to ours bit by bit; SLM_NEED_GGUF=1: without it that fails."""
+import array
+import hashlib
+import importlib.util
+import json
+import math
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+SLM = ""
+SOURCE = pathlib.Path(os.environ.get("SLM_SOURCE_DIR", pathlib.Path(__file__).resolve().parents[2]))
+TINY = SOURCE / "tests/tiny/models"
+TYPES = ("q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q4_k", "q6_k", "f16")
+
+
+def slm(*words):
+    return subprocess.run([SLM, *map(str, words)], capture_output=True, text=True, timeout=120)
+
+
+class Quantize(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.d = pathlib.Path(self.folder.name)
+
+    def tearDown(self):
+        self.folder.cleanup()
+
+    def quantize(self, *words, source=TINY / "llama.gguf", out="out.gguf"):
+        r = slm("quantize", source, "-o", self.d / out, *words, "--json")
+        self.assertEqual(r.returncode, 0, r.stderr)
+        return json.loads(r.stdout), self.d / out
+
+    def refused(self, code, *words, says, source=TINY / "llama.gguf"):
+        out = self.d / "refused.gguf"
+        r = slm("quantize", source, "-o", out, *words)
+        self.assertEqual(r.returncode, code, r.stderr)
+        for part in says:
+            self.assertIn(part, r.stderr)
+        self.assertEqual(list(self.d.glob("refused*")), [], "nothing is left behind")
+
+    def dump(self, path, tensor):
+        r = slm("dump", path, "--tensor", tensor, "-o", self.d / "values")
+        self.assertEqual(r.returncode, 0, r.stderr)
+        return array.array("f", (self.d / "values").read_bytes())
+
+    def test_report_and_file(self):
+        j, out = self.quantize("--type", "q4_1")
+        self.assertEqual(j["bytes"], out.stat().st_size)
+        self.assertEqual((j["recipe"], j["type"], j["head"], j["search"], j["gate"]["passed"]), ("fast", "q4_1", "q8_0", "refit", None))
+        self.assertGreater(j["peak_rss_bytes"], 0)
+        listed = {t["name"]: t for t in json.loads(slm("inspect", out, "--json").stdout)["tensors"]}
+        for t in j["tensors"]:
+            self.assertEqual(listed[t["name"]]["dtype"], t["scheme"])
+            a, b = self.dump(TINY / "llama.gguf", t["name"]), self.dump(out, t["name"])
+            error = math.sqrt(sum((x - y) ** 2 for x, y in zip(a, b)) / sum(x * x for x in a))
+            self.assertAlmostEqual(error, t["error"], delta=1e-7)
+        r = slm("run", out, "--raw", "-p", "the cat", "-n", "4", "--temperature", "0")
+        self.assertEqual(r.returncode, 0, r.stderr)
+
+    def test_a_search_loses_less_than_rounding(self):
+        for kind in ("q4_0", "q4_1", "q5_0"):
+            errors = []
+            for search in ("rtn", "refit"):
+                j, _ = self.quantize("--type", kind, "--search", search)
+                errors.append(sum(t["error"] for t in j["tensors"] if t["scheme"] == kind.upper()))
+            self.assertLess(errors[1], 0.98 * errors[0], kind)
+
+    def test_same_bytes_for_any_threads(self):
+        files = {self.quantize("-t", n, out=f"{n}.gguf")[1].read_bytes() for n in (1, 2, 3)}
+        self.assertEqual(len(files), 1)
+
+    def test_print_recipe(self):
+        r = slm("quantize", "--print-recipe", "--bits", 8)
+        self.assertEqual(r.returncode, 0, r.stderr)
+        self.assertEqual(json.loads(r.stdout)["type"], "q8_0")
+
+    def calibrated(self, *words, out="out.gguf", source=TINY / "llama.gguf"):
+        return self.quantize("--recipe", "default", "--type", "q4_0", *words, out=out, source=source)
+
+    def test_calibrated_on_the_built_in_text(self):
+        j, out = self.calibrated("--calib-seqs", 8, "--calib-tokens", 64)
+        text = j["calibration"]["text"]
+        self.assertEqual((text["source"], text["sequences"], text["tokens"], text["seed"]), ("built-in", 8, 512, 1))
+        mix = (SOURCE / "apps/cli/calibration_mix.jsonl").read_bytes()
+        self.assertEqual(text["sha256"], hashlib.sha256(mix).hexdigest())
+        self.assertEqual([layer["layer"] for layer in j["layers"]], [0, 1])
+        for layer in j["layers"]:
+            self.assertLessEqual(layer["error"], layer["plain_error"])
+        metadata = json.loads(slm("inspect", out, "--json").stdout)["metadata"]
+        self.assertEqual(metadata["slmkit.quantize.recipe"], "default")
+        self.assertEqual(metadata["slmkit.quantize.calibration.sha256"], text["sha256"])
+        r = slm("run", out, "--raw", "-p", "the cat", "-n", "4", "--temperature", "0")
+        self.assertEqual(r.returncode, 0, r.stderr)
+
+    def test_calibrated_bytes(self):
+        small = ("--calib-seqs", 4, "--calib-tokens", 32)
+        files = {self.calibrated(*small, "-t", n, out=f"{n}.gguf")[1].read_bytes() for n in (1, 2, 3)}
+        self.assertEqual(len(files), 1, "any number of threads")
+        other = self.calibrated(*small, "--seed", 2, out="seed.gguf")[1].read_bytes()
+        self.assertNotEqual(other, files.pop(), "another draw")
+
+    def test_calibrated_on_files(self):
+        plain = self.d / "plain.txt"
+        plain.write_text("The quick brown fox jumps over the lazy dog. " * 20)
+        lines = self.d / "lines.jsonl"
+        lines.write_text(json.dumps({"text": "a text of some words " * 8}) + "\n\n" +
+                         json.dumps({"messages": [{"role": "user", "content": "hello " * 20}, {"role": "assistant", "content": "yes " * 20}]}))
+        for path in (plain, lines):
+            j, _ = self.calibrated("--calib", path, "--calib-seqs", 2, "--calib-tokens", 32)
+            self.assertEqual(j["calibration"]["text"]["source"], str(path))
+            self.assertEqual(j["calibration"]["text"]["sha256"], hashlib.sha256(path.read_bytes()).hexdigest())
+
+    def test_kept_matrices_take_no_factors(self):
+        """Up and v that stay in their block type: no fold divides them."""
+        _, again = self.quantize("--recipe", "default", "--requantize", "--calib-seqs", 2, "--calib-tokens", 32, source=TINY / "quantized.gguf", out="again.gguf")
+        self.assertEqual(slm("run", again, "--raw", "-p", "the", "-n", 2).returncode, 0)
+
+    def test_calibration_that_would_not_count_is_refused(self):
+        text = self.d / "text.txt"
+        text.write_text("the cat in an oven " * 200)
+        self.refused(2, "--calib", text, says=["fast", "--recipe"])
+        self.refused(2, "--calib-seqs", 4, says=["not calibrated"])
+        self.refused(3, "--recipe", "default", "--calib-tokens", 65, says=["65", "context is 64"])
+        r = slm("quantize", TINY / "llama.gguf", "-o", text, "--recipe", "default", "--calib", text)
+        self.assertEqual((r.returncode, text.read_text()[:7]), (2, "the cat"), r.stderr)
+        for option in ("--bpw", "--body-bpw", "--damping", "--most-energy"):
+            self.refused(2, option, "nan", says=["nan"])
+        self.refused(2, "--recipe", "default", "--seed", "-1", says=["-1"])
+
+    def test_calibration_refusals(self):
+        bad = self.d / "bad.jsonl"
+        bad.write_text('{"text": "fine"}\n{"txt": "not"}\n')
+        recipe = ("--recipe", "default", "--type", "q4_0")
+        self.refused(1, *recipe, "--calib", bad, says=["bad.jsonl: line 2", '"text"', '"messages"'])
+        short = self.d / "short.txt"
+        short.write_text("x")
+        self.refused(2, *recipe, "--calib", short, says=["short.txt", "too few"])
+        self.refused(1, *recipe, "--calib", self.d / "absent.txt", says=["absent.txt"])
+        self.refused(3, *recipe, "--mem", "8M", says=["--mem 8M", "are needed", "--calib-seqs"])
+
+    def test_refusals(self):
+        self.refused(1, source=TINY / "quantized.gguf", says=["is already Q", "--requantize"])
+        self.refused(3, "--mem", "1M", says=["--mem 1M", "are needed"])
+        self.refused(3, "--bpw", "2", "--type", "q4_0", says=["2.000", "--bpw"])
+        self.refused(2, "--group", "128", says=["groups of 32"])
+        self.refused(2, "--type", "q4_2", says=["q4_2"])
+        self.refused(2, "--type", "q4_0", "--bits", "4", says=["--bits"])
+        copy = self.d / "model.gguf"
+        copy.write_bytes((TINY / "llama.gguf").read_bytes())
+        before = copy.read_bytes()
+        r = slm("quantize", copy, "-o", copy)
+        self.assertEqual(r.returncode, 2)
+        self.assertIn("the model itself", r.stderr)
+        self.assertEqual(copy.read_bytes(), before)
+        self.assertEqual(slm("quantize", copy).returncode, 2)
+
+    def test_an_older_output_is_replaced_and_a_shard_is_not(self):
+        for n in (1, 2):
+            (self.d / f"m-0000{n}-of-00002.gguf").write_bytes((TINY / "llama.gguf").read_bytes())
+        first, second = sorted(self.d.glob("m-*"))
+        for out, code in ((self.d / "old.gguf", 0), (self.d / "old.gguf", 0), (second, 2), (self.d / "m-00003-of-00007.gguf", 0)):
+            self.assertEqual(slm("quantize", first, "-o", out).returncode, code, out)
+
+    @unittest.skipUnless(os.environ.get("SLM_NEED_GGUF") or importlib.util.find_spec("gguf"), "needs the gguf package (tools/requirements.txt)")
+    def test_the_gguf_package_reads_the_same_values(self):
+        import gguf
+        for kind in TYPES:
+            _, out = self.quantize("--type", kind, "--head", kind)
+            for t in gguf.GGUFReader(out).tensors:
+                theirs = gguf.dequantize(t.data, t.tensor_type).astype("<f4").tobytes()
+                self.assertEqual(theirs, self.dump(out, t.name).tobytes(), f"{kind} {t.name}")
+
+
+if __name__ == "__main__":
+    SLM = sys.argv.pop(1)
+    unittest.main()
