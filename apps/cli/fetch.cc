@@ -1,14 +1,17 @@
 // slm fetch: brings a model into the local store, by catalogue name, from a hub, or from a local path.
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "fetch/catalogue.h"
 #include "fetch/digest.h"
 #include "fetch/hub.h"
 #include "fetch/local.h"
+#include "fetch/place.h"
 #include "fetch/source.h"
 #include "fetch/wheels.h"
 #include "progress.h"
@@ -87,11 +90,23 @@ Status CheckName(const StoredModel& there, const std::string& source, const Fetc
                "choose another name with --name, or --force to replace it");
 }
 
+// The lock of `name`, once another fetch or removal of it has ended.
+Result<FetchLock> AwaitLock(Io& io, const std::string& name) {
+  constexpr std::chrono::milliseconds kPause{100};
+  for (bool told = false;; told = true) {
+    auto lock = FetchLock::Take(io.store, name);
+    if (lock.ok() || lock.error().code() != Code::kUnavailable) return lock;
+    if (!told) io.Note(name + ": waiting for another slm fetch or rm of it");
+    std::this_thread::sleep_for(kPause);
+    if (io.cancelled()) return Error(Code::kCancelled, name + ": interrupted while waiting for another slm fetch or rm of it");
+  }
+}
+
 Result<Fetched> Fetch(Io& io, const FetchOptions& options) {
   SLM_ASSIGN_OR_RETURN(const FetchSource source, ParseFetchSource(options.source));
   const std::string name = options.name.empty() ? DefaultStoreName(source) : options.name;
   if (!IsStoreName(name)) return Error(Code::kInvalidArgument, "'" + name + "': not a model name", "use letters, digits, '.', '_' and '-'");
-  SLM_ASSIGN_OR_RETURN(const FetchLock lock, FetchLock::Take(io.store, name));
+  SLM_ASSIGN_OR_RETURN(const FetchLock lock, AwaitLock(io, name));
   const auto there = FindModel(io.store, name);
   if (there.ok()) SLM_RETURN_IF_ERROR(CheckName(there.value(), SourceText(source), options));
   if (const auto* entry = std::get_if<const CatalogueEntry*>(&source)) {
@@ -127,7 +142,7 @@ Body DeclareFetch(CLI::App& app, Io& io) {
   app.add_flag("--copy", o->copy, "file: always copy, never share the file's bytes");
   app.footer(
       "The token for hf: comes from HF_TOKEN or the hub client's token file and goes to the endpoint only.\n"
-      "An interrupted fetch goes on where it stopped when the same command is given again.\n\n"
+      "An interrupted fetch goes on where it stopped when the same command is given again; a second one of the same name waits.\n\n"
       "Examples:\n  slm fetch smollm2-135m-instruct\n  slm fetch hf:Qwen/Qwen3-0.6B\n  slm fetch hf:owner/repo-GGUF@main:*Q4_K_M.gguf\n"
       "  slm fetch file:model.gguf --name mine");
   return [o, &io]() -> Result<int> {

@@ -244,10 +244,20 @@ class FetchTest(unittest.TestCase):
         first = subprocess.Popen([SLM, "fetch", "hf:o/m:model.safetensors"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=self.environment())
         while not self.hub.seen("storage", "GET"):
             time.sleep(0.02)
-        self.refused("hf:o/m:model.safetensors", code="unavailable", says="another slm fetch")
         removal = self.slm("rm", "o--m", "--json")
         self.assertEqual((removal.returncode, json.loads(removal.stdout)["error"]["code"]), (1, "unavailable"))
-        self.assertEqual(first.wait(timeout=10), 0)
+        waiting = [SLM, "fetch", "hf:o/m:model.safetensors", "--json"]
+        stopped = subprocess.Popen(waiting, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=self.environment())
+        self.assertIn("waiting for another slm fetch", stopped.stderr.readline())
+        stopped.send_signal(signal.SIGINT)
+        self.assertEqual((stopped.wait(timeout=5), json.loads(stopped.stdout.read())["error"]["code"]), (130, "cancelled"))
+        stopped.communicate()
+        self.assertIsNone(first.poll(), "the first is still at it")
+        second = self.slm(*waiting[1:])
+        self.assertEqual((second.returncode, first.wait(timeout=1)), (0, 0), second.stderr)
+        self.assertIn("waiting for another slm fetch", second.stderr)
+        self.assertEqual(json.loads(second.stdout)["name"], "o--m")
+        self.assertEqual(self.stored()["model.safetensors"], WEIGHTS)
 
     # -- lies
 
