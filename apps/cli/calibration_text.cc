@@ -72,6 +72,11 @@ class Reader {
   }
 
   Result<Tokens> Chat(const ordered_json& messages) {
+    for (size_t i = 0; i < messages.size(); ++i)
+      for (const char* key : {"role", "content"})
+        if (!messages[i].is_object() || !messages[i].contains(key) || !messages[i][key].is_string())
+          return Error(Code::kCorrupt, fmt::format("message {}: no object with a string \"{}\"", i, key),
+                       "write {\"role\": \"user\", \"content\": \"…\"}");
     if (m_.tokenizer.chat_template.empty()) return WithoutTemplate(messages);
     if (!template_) {
       SLM_ASSIGN_OR_RETURN(template_, text::ChatTemplate::FromSource(m_.tokenizer.chat_template));
@@ -88,8 +93,7 @@ class Reader {
   // A base model: the turns as paragraphs.
   Result<Tokens> WithoutTemplate(const ordered_json& messages) const {
     std::string text;
-    for (const auto& m : messages)
-      if (m.is_object() && m.contains("content") && m["content"].is_string()) text += m["content"].get<std::string>() + "\n\n";
+    for (const auto& m : messages) text += m["content"].get<std::string>() + "\n\n";
     return Plain(text);
   }
 

@@ -149,6 +149,7 @@ void Chat::Set(const std::string& name, const std::string& value) {
   }
   decode::SamplingOptions& s = generate_.sampling;
   std::istringstream in(value);
+  const decode::GenerateOptions before = generate_;
   const auto read = [&](auto& target) {
     auto copy = target;
     if (in >> copy && (in >> std::ws).eof()) target = copy;
@@ -165,6 +166,11 @@ void Chat::Set(const std::string& name, const std::string& value) {
   else if (name == "max_tokens") read(generate_.max_tokens);
   else if (name == "seed") read(s.seed);
   else io_.Note("no setting '" + name + "'; /help lists them");
+  Status usable = decode::CheckSampling(s, opened_.backend->capabilities().vocab_size);
+  if (generate_.max_tokens < 0) usable = Error(Code::kInvalidArgument, "max_tokens is less than 0", "give 0 or more");
+  if (usable.ok()) return;
+  io_.Note(ErrorLine(usable.error()));
+  generate_ = before;
 }
 
 Status Chat::Save(const std::string& path) const {

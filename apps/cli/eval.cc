@@ -94,6 +94,7 @@ OpenOptions OpenForWindows(const EvalOptions& o, int chunk) {
   OpenOptions open = o.open;
   if (open.context <= 0) {  // the windows' own tokens and the begin token that may come before them
     open.context = o.window + 1;
+    open.context_least = o.window;
     open.context_for = "--window " + std::to_string(o.window);
     open.context_from = "--window";
   }

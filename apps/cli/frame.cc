@@ -108,6 +108,7 @@ Result<int> RunVerb(const Verb& verb, const Line& line, Io& io) {
 Result<int> Run(const Line& line, Io& io) {
   const std::vector<std::string>& arguments = line.words;
   if (arguments.empty()) {
+    if (io.json) return Error(Code::kInvalidArgument, "no verb", "slm -h lists them");
     io.err(TopHelp());
     return int{kExitUsage};
   }

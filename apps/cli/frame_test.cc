@@ -53,6 +53,12 @@ TEST(Frame, ExitCodes) {
     EXPECT_EQ(ExitCodeOf(code), 1);
 }
 
+TEST(Frame, JsonWithoutAVerbIsOneDocument) {
+  Captured c;
+  EXPECT_EQ(RunCommandLine({"--json"}, c.io), kExitUsage);
+  EXPECT_EQ(nlohmann::json::parse(c.out)["error"]["code"], "invalid_argument");
+}
+
 TEST(Frame, JsonMayStandBeforeTheVerb) {
   Captured c;
   EXPECT_EQ(RunCommandLine({"--json", "models"}, c.io), 0);

@@ -27,7 +27,8 @@ Result<backend::CpuOptions> CpuOptionsOf(const OpenOptions& o, const model::Mode
   backend::CpuOptions c;
   c.n_threads = ThreadsOr(o.n_threads);
   const int own = m.config.max_context > 0 ? m.config.max_context : kDefaultContext;
-  if (o.context > own) {
+  const bool fewer_will_do = o.context_least > 0 && o.context_least <= own;
+  if (o.context > own && !fewer_will_do) {
     const std::string most = std::to_string(own), asked = std::to_string(o.context);
     if (!o.context_for.empty())
       return Error(Code::kInvalidArgument, o.context_for + " needs " + asked + " tokens of context, this model was made for " + most,
@@ -35,7 +36,7 @@ Result<backend::CpuOptions> CpuOptionsOf(const OpenOptions& o, const model::Mode
     return Error(Code::kInvalidArgument, "--ctx " + asked + " is more than the " + most + " tokens this model was made for",
                  "use --ctx " + most + " or less");
   }
-  c.context = o.context > 0 ? o.context : std::min(own, kDefaultContext);
+  c.context = std::min(own, o.context > 0 ? o.context : kDefaultContext);
   const auto* type = std::find(std::begin(kernels::kKvTypeNames), std::end(kernels::kKvTypeNames), o.kv);
   SLM_ASSERT(type != std::end(kernels::kKvTypeNames));  // the option is checked where it is declared
   c.kv_type = static_cast<kernels::KvType>(type - std::begin(kernels::kKvTypeNames));

@@ -28,6 +28,7 @@ struct OpenOptions {
   Fallback fallback = Fallback::kAllowed;
   int n_threads = 0;               // 0: DefaultThreadCount()
   int context = 0;                 // tokens; 0: the model's own, at most kDefaultContext
+  int context_least = 0;           // tokens that will do for a model that was made for fewer than `context`; 0: none fewer
   std::string context_for;         // what the verb needs `context` for ("--window 512") when it is not the user's --ctx
   std::string context_from;        // the options that make it smaller
   std::string kv = "f16";          // a name of kernels::kKvTypeNames

@@ -29,6 +29,8 @@ struct SamplingOptions {
   std::vector<std::pair<int32_t, float>> logit_bias;  // added; -infinity bans
   uint64_t seed = 0;                                  // same seed, same back end, same text
 };
+// Can a model of `vocab_size` tokens be sampled so? Errors: kInvalidArgument, naming the option.
+Status CheckSampling(const SamplingOptions& options, int vocab_size);
 
 struct GenerateOptions {
   SamplingOptions sampling;

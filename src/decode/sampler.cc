@@ -100,7 +100,7 @@ uint64_t WeightOf(double z) {
   return static_cast<uint64_t>(e * scale + 0.5);
 }
 
-Status Sampler::Validate(const SamplingOptions& o) const {
+Status CheckSampling(const SamplingOptions& o, int vocab_size) {
   if (!(o.temperature >= 0) || o.temperature == kInfinity) return BadOption("temperature", "0 (greedy) or more");
   if (o.top_k < 0) return BadOption("top_k", "0 (off) or more");
   if (!(o.top_p >= 0 && o.top_p <= 1)) return BadOption("top_p", "between 0 and 1 (off)");
@@ -110,16 +110,16 @@ Status Sampler::Validate(const SamplingOptions& o) const {
   if (!std::isfinite(o.frequency_penalty)) return BadOption("frequency_penalty", "a finite number (0: off)");
   if (o.penalty_window < -1) return BadOption("penalty_window", "-1 (all tokens), 0 (none) or a number of tokens");
   for (const auto& [id, bias] : o.logit_bias) {
-    if (id < 0 || id >= vocab_size_)
+    if (id < 0 || id >= vocab_size)
       return Error(Code::kInvalidArgument, "logit_bias names token " + std::to_string(id) + ", the vocabulary has " +
-                                               std::to_string(vocab_size_) + " (0 to " + std::to_string(vocab_size_ - 1) + ")");
+                                               std::to_string(vocab_size) + " (0 to " + std::to_string(vocab_size - 1) + ")");
     if (std::isnan(bias) || bias == kInfinity) return BadOption("logit_bias", "a finite number, or -inf to ban the token");
   }
   return Ok();
 }
 
 Status Sampler::Start(const SamplingOptions& options, std::span<const int32_t> prompt) {
-  SLM_RETURN_IF_ERROR(Validate(options));
+  SLM_RETURN_IF_ERROR(CheckSampling(options, vocab_size_));
   options_ = options;
   random_.seed(options.seed);
   n_ = 0;

@@ -51,7 +51,6 @@ class Sampler {
   std::span<const Candidate> candidates() const { return {candidates_.data(), static_cast<size_t>(n_)}; }
 
  private:
-  Status Validate(const SamplingOptions& o) const;
   void CountInWindow(int32_t token);
   void Adjust(std::span<const float> logits);
   void PenaliseRepetition();

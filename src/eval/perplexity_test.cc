@@ -96,7 +96,10 @@ TEST(Perplexity, ChunksDoNotChangeIt) {
 TEST(Perplexity, Refusals) {
   KnownBackend b(0.5);
   EXPECT_EQ(MeasurePerplexity(b, Counting(7), {.window = 8}).error().code(), Code::kInvalidArgument);
-  EXPECT_EQ(MeasurePerplexity(b, Counting(200), {.window = 64}).error().code(), Code::kInvalidArgument);  // context 64 < 65
+  EXPECT_TRUE(MeasurePerplexity(b, Counting(200), {.window = 64}).ok());  // fills the context of 64
+  EXPECT_EQ(MeasurePerplexity(b, Counting(200), {.window = 65}).error().code(), Code::kInvalidArgument);
+  EXPECT_EQ(MeasurePerplexity(b, Counting(200), {.window = 64, .bos = 1}).error().code(), Code::kInvalidArgument);
+  EXPECT_TRUE(MeasurePerplexity(b, Counting(200), {.window = 63, .bos = 1}).ok());
   EXPECT_EQ(MeasurePerplexity(b, Counting(200), {.window = 1}).error().code(), Code::kInvalidArgument);
   for (const int window : {2, 3})
     EXPECT_EQ(MeasurePerplexity(b, Counting(32), {.protocol = Protocol::kLlama, .window = window}).error().code(), Code::kInvalidArgument);

@@ -10,14 +10,21 @@ namespace slm::eval {
 
 const char* ProtocolName(Protocol p) { return p == Protocol::kGptq ? "gptq" : "llama.cpp"; }
 
+namespace {
+// In the gptq protocol the begin token takes no place of the text's.
+bool HasTokenBefore(const WindowOptions& o) { return o.protocol == Protocol::kGptq && o.bos >= 0; }
+}  // namespace
+
 Result<int> CountWindows(size_t n_tokens, int max_context, const WindowOptions& o) {
   // The second half of a window is scored without its first token: of 2 tokens that is none, of 3 no half.
   const int least = o.protocol == Protocol::kLlama ? 4 : 2;
   if (o.window < least)
     return Error(Code::kInvalidArgument, fmt::format("windows of {} tokens in the {} protocol", o.window, ProtocolName(o.protocol)),
                  fmt::format("give at least {}", least));
-  if (max_context < o.window + 1)
-    return Error(Code::kInvalidArgument, fmt::format("a context of {} for windows of {} tokens", max_context, o.window),
+  const bool before = HasTokenBefore(o);
+  if (max_context < o.window + (before ? 1 : 0))
+    return Error(Code::kInvalidArgument,
+                 fmt::format("a context of {} for windows of {} tokens{}", max_context, o.window, before ? " and a begin token" : ""),
                  "open the model with a longer context or use shorter windows");
   const int windows = static_cast<int>(n_tokens / static_cast<size_t>(o.window));
   if (windows == 0)
@@ -29,7 +36,7 @@ Result<int> CountWindows(size_t n_tokens, int max_context, const WindowOptions& 
 Window MakeWindow(std::span<const int32_t> text, int i, const WindowOptions& o) {
   const size_t width = static_cast<size_t>(o.window);
   const auto part = text.subspan(static_cast<size_t>(i) * width, width);
-  const bool before = o.protocol == Protocol::kGptq && o.bos >= 0;  // BOS takes no place of the text's
+  const bool before = HasTokenBefore(o);
   Window w;
   w.tokens.assign(width + (before ? 1 : 0), o.bos);
   std::copy(part.begin(), part.end(), w.tokens.end() - static_cast<std::ptrdiff_t>(width));

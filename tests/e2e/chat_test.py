@@ -50,11 +50,13 @@ class ChatTest(unittest.TestCase):
     def test_set_save_load(self):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "talk.json")
-            run = chat(f"/set max_tokens 1\n/set system be\nhi\n/save {path}\n/set\n/set top_p x\n/nonsense\n")
+            run = chat(f"/set max_tokens 1\n/set system be\nhi\n/save {path}\n/set\n/set top_p x\n/nonsense\n"
+                       "/set top_p 2\n/set max_tokens -1\n/set\n")
             self.assertEqual(run.returncode, 0, run.stderr)
             notes = run.stderr.decode()
-            for expected in ("saved to", "max_tokens 1", "system be", "'x' is not a number for top_p", "no command '/nonsense'"):
+            for expected in ("saved to", "max_tokens 1", "system be", "'x' is not a number for top_p", "no command '/nonsense'", "top_p must be", "max_tokens is less than 0"):
                 self.assertIn(expected, notes)
+            self.assertEqual((notes.count("\ntop_p 1\n"), notes.count("\nmax_tokens 1\n")), (2, 2), "what was refused changes nothing")
             saved = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
             self.assertEqual([m["role"] for m in saved], ["system", "user", "assistant"])
             self.assertEqual(saved[1]["content"], "hi")

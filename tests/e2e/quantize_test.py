@@ -138,6 +138,8 @@ class Quantize(unittest.TestCase):
         bad.write_text('{"text": "fine"}\n{"txt": "not"}\n')
         recipe = ("--recipe", "default", "--type", "q4_0")
         self.refused(1, *recipe, "--calib", bad, says=["bad.jsonl: line 2", '"text"', '"messages"'])
+        bad.write_text(json.dumps({"messages": [{"role": "user", "content": "hi"}, {"role": "user"}]}) + "\n")
+        self.refused(1, *recipe, "--calib", bad, says=["bad.jsonl: line 1", "message 1", "content"])
         short = self.d / "short.txt"
         short.write_text("x")
         self.refused(2, *recipe, "--calib", short, says=["short.txt", "too few"])
