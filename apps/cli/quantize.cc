@@ -73,6 +73,7 @@ Result<quant::Recipe> WithTypes(const QuantizeOptions& o, quant::Recipe r) {
   }
   if (r.types.empty()) return r;  // --type f16
   if (o.gate.max_kld && !is_named && !has_budget) r.most_kld = *o.gate.max_kld;
+  r.body_bpw_is_wish = o.body_bpw < 0;
   if (o.body_bpw < 0 && (o.bpw > 0 || r.most_kld > 0)) r.body_bpw = 0;  // the usual limit is no budget of its own
   return r;
 }

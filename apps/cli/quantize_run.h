@@ -16,8 +16,8 @@ namespace slm::cli {
 
 // What is known before the file is written, and what was found out.
 struct QuantizeRun {
-  std::string out, source;   // paths
-  std::string memory;        // as --mem has it
+  std::string out, source;  // paths
+  std::string memory;       // as --mem has it
   const GateOptions& gate;
   const model::Model& m;
   quant::Plan plan;

@@ -78,7 +78,8 @@ Result<Try> ChooseTypes(const quant::Sensitivities& sensitivities, std::span<con
   const quant::Recipe& r = plan->recipe;
   Try next;
   if (r.most_kld <= 0) {
-    SLM_ASSIGN_OR_RETURN(next.expected, quant::AllocateTypes(sensitivities, {.body_bpw = r.body_bpw, .bpw = r.bpw}, plan));
+    const auto kind = r.bpw <= 0 && r.body_bpw_is_wish ? quant::BudgetKind::kWish : quant::BudgetKind::kFirm;
+    SLM_ASSIGN_OR_RETURN(next.expected, quant::AllocateTypes(sensitivities, {.body_bpw = r.body_bpw, .bpw = r.bpw, .kind = kind}, plan));
     return next;
   }
   quant::Plan best = *plan;
@@ -101,8 +102,9 @@ std::vector<std::string> GridNotes(const quant::Sensitivities& s) {
       return one.errors[t] >= 0 && one.errors[t] < kNothing && one.kld > 0;
     });
     if (n > 0)
-      notes.push_back(fmt::format("{} matrices lose nothing as {}: their values lie on its grid, as after dequantizing; --types leaves it out",
-                                  n, LowerName(s.types[t])));
+      notes.push_back(
+          fmt::format("{} matrices lose nothing as {}: their values lie on its grid, as after dequantizing; --types leaves it out", n,
+                      LowerName(s.types[t])));
   }
   return notes;
 }
@@ -115,7 +117,8 @@ std::string TypesText(const quant::Plan& plan, const Try& chosen) {
 
 std::string TryText(size_t number, const Try& one, double most_kld) {
   return fmt::format("try {}: {:.3f} bits in the layers, expected KLD {:.6f}, measured {:.6f}: {} {}", number, one.expected.body_bpw,
-                     one.expected.kld, one.kld, one.kld <= most_kld ? "keeps to" : "misses", most_kld);
+                     one.expected.kld, one.kld, one.kld <= most_kld ? "keeps to" : "misses", most_kld) +
+         (one.last && one.kld > most_kld ? "; nothing loses less" : "");
 }
 
 ordered_json AllocationJson(const quant::Sensitivities& s, const quant::Plan& plan, std::span<const Try> tries) {

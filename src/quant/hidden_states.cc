@@ -16,7 +16,8 @@ Result<std::vector<HiddenStates>> Embed(const model::Model& m, std::span<const s
     for (size_t i = 0; i < tokens.size(); ++i) {
       if (tokens[i] < 0 || tokens[i] >= m.config.vocab_size)
         return Error(Code::kInvalidArgument, fmt::format("token {} is outside the vocabulary of {}", tokens[i], m.config.vocab_size));
-      model::Dequantize(table.dtype, table.data, tokens[i] * width, (tokens[i] + 1) * width, s.rows.data() + i * static_cast<size_t>(width));
+      model::Dequantize(table.dtype, table.data, tokens[i] * width, (tokens[i] + 1) * width,
+                        s.rows.data() + i * static_cast<size_t>(width));
     }
     for (float& x : s.rows) x *= m.config.embedding_scale;
     all.push_back(std::move(s));

@@ -38,8 +38,9 @@ struct Recipe {
   // Types that each matrix of the layers may have: chosen by sensitivity under bpw and body_bpw (allocation/allocation.h), in place of
   // `body` with its stand-ins and picks. Empty: `body`.
   std::vector<DType> types = {};
+  bool body_bpw_is_wish = true;              // where no types keep to body_bpw they are the smallest; else that is an error
   double most_kld = 0;                       // the smallest types that are expected to keep to it; 0: bpw and body_bpw are the budget
-  int measured_sequences = 16;               // of the text; nothing is fitted to the last quarter, on which errors are judged
+  int measured_sequences = 12;               // of the text; nothing is fitted to the last quarter, on which errors are judged
   int measured_rows = 64;                    // of each matrix
   int followed_tokens = 128;                 // of each judged sequence, on which a change of a layer is followed to the logits
   bool weighted = false;                     // the square error of a weight counts as E[x^2] of what it multiplies, where that is better

@@ -53,6 +53,13 @@ Parts PartsOf(const Sensitivities& s, const Plan& plan) {
   return p;
 }
 
+uint64_t LeastBytes(const Options& options) {
+  uint64_t sum = 0;
+  for (const TypeOptions& o : options.of)
+    sum += std::min_element(o.begin(), o.end(), [](auto& a, auto& b) { return a.bytes < b.bytes; })->bytes;
+  return sum;
+}
+
 // What the measured matrices may take.
 uint64_t MostBytes(const Parts& p, const TypeBudget& b) {
   constexpr auto kMost = std::numeric_limits<uint64_t>::max();
@@ -77,7 +84,8 @@ Result<ExpectedPoint> AllocateTypes(const Sensitivities& sensitivities, const Ty
   const Options options = OptionsOf(sensitivities);
   const Parts parts = PartsOf(sensitivities, *plan);
   const bool by_kld = budget.kld > 0 && budget.bpw <= 0 && budget.body_bpw <= 0;
-  auto found = by_kld ? AllocateLoss(options.of, budget.kld) : AllocateBytes(options.of, MostBytes(parts, budget));
+  const uint64_t least = budget.kind == BudgetKind::kWish ? LeastBytes(options) : 0;
+  auto found = by_kld ? AllocateLoss(options.of, budget.kld) : AllocateBytes(options.of, std::max(least, MostBytes(parts, budget)));
   if (!found.ok()) return found.error().At(by_kld ? "the expected KLD" : "the layers' matrices");
   std::map<const Tensor*, DType> types;
   for (size_t i = 0; i < sensitivities.matrices.size(); ++i)
@@ -91,12 +99,10 @@ std::vector<ExpectedPoint> ExpectedCurve(const Sensitivities& sensitivities, con
   constexpr int kPoints = 9;
   const Options options = OptionsOf(sensitivities);
   const Parts parts = PartsOf(sensitivities, plan);
-  uint64_t least = 0, most = 0;
-  for (const TypeOptions& o : options.of) {
-    const auto [low, high] = std::minmax_element(o.begin(), o.end(), [](auto& a, auto& b) { return a.bytes < b.bytes; });
-    least += low->bytes;
-    most += high->bytes;
-  }
+  const uint64_t least = LeastBytes(options);
+  uint64_t most = 0;
+  for (const TypeOptions& o : options.of)
+    most += std::max_element(o.begin(), o.end(), [](auto& a, auto& b) { return a.bytes < b.bytes; })->bytes;
   std::vector<ExpectedPoint> points;
   for (int i = 0; i < kPoints; ++i) {
     const auto found = AllocateBytes(options.of, least + (most - least) * static_cast<uint64_t>(i) / (kPoints - 1));

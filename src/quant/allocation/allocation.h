@@ -8,11 +8,18 @@
 
 namespace slm::quant {
 
-// One of them is given.
+// What happens where no types keep to a budget of bits.
+enum class BudgetKind : uint8_t {
+  kFirm,  // an error
+  kWish,  // the smallest types
+};
+
+// At most one of bits and KLD is given; none: the types that lose least.
 struct TypeBudget {
   double body_bpw = 0;  // bits per weight of the layers' matrices; 0: no limit
   double bpw = 0;       // of the whole file's tensors; 0: no limit
   double kld = 0;       // most expected KLD, where there is no limit of bits
+  BudgetKind kind = BudgetKind::kFirm;
 };
 
 // Expected loss: what the matrices of the layers add, as if their losses added up.

@@ -28,64 +28,53 @@ class FinalNorm {
   const kernels::NormKernels kernel_;
 };
 
-// Of one token: sums of e^(z - top), and of each change times d and d^2.
+// Of one token: sums of e^(z - top), and of each change times d and e^d.
 struct TokenSums {
   double top = -INFINITY, whole = 0;
-  std::vector<double> first, second;
+  std::vector<double> moved, grown;
 };
 
 class Sums {
  public:
   Sums(const model::Model& m, int64_t tokens, size_t changes) : scale_(m.config.logit_scale), cap_(m.config.logit_softcap) {
     tokens_.resize(static_cast<size_t>(tokens));
-    for (TokenSums& t : tokens_) t.first.assign(changes, 0.0), t.second.assign(changes, 0.0);
+    for (TokenSums& t : tokens_) t.moved.assign(changes, 0.0), t.grown.assign(changes, 0.0);
   }
 
-  // Of token `i`: e^(z - top) of the logits `z` [n], times what a change of them counts after scale and cap. Lowers earlier sums to the new
-  // top.
-  void Open(size_t i, const float* z, int64_t n, std::vector<double>* p, std::vector<double>* slope) {
+  // Of token `i`: `p` becomes e^(logit - top) of the products `z` [n] with the head. Lowers earlier sums to the new top.
+  void Open(size_t i, const float* z, int64_t n, std::vector<double>* p) {
     TokenSums& t = tokens_[i];
-    const auto size = static_cast<size_t>(n);
-    p->resize(size);
-    slope->assign(size, scale_);
+    p->resize(static_cast<size_t>(n));
     double top = t.top;
-    for (size_t v = 0; v < size; ++v) {
-      double logit = static_cast<double>(z[v]) * scale_;
-      if (cap_ != 0) {
-        const double bent = std::tanh(logit / cap_);
-        logit = cap_ * bent;
-        (*slope)[v] *= 1 - bent * bent;
-      }
-      (*p)[v] = logit;
-      top = std::max(top, logit);
-    }
+    for (size_t v = 0; v < p->size(); ++v) top = std::max(top, (*p)[v] = Logit(static_cast<double>(z[v])));
     const double lower = std::exp(t.top - top);
     t.top = top;
     t.whole *= lower;
-    for (double& x : t.first) x *= lower;
-    for (double& x : t.second) x *= lower;
+    for (double& x : t.moved) x *= lower;
+    for (double& x : t.grown) x *= lower;
     for (double& x : *p) t.whole += x = std::exp(x - top);
   }
-  void Add(size_t i, size_t change, const float* d, const std::vector<double>& p, const std::vector<double>& slope) {
-    double first = 0, second = 0;
+  // What `change` adds to the products: `d` [p.size()].
+  void Add(size_t i, size_t change, const float* z, const float* d, const std::vector<double>& p) {
+    double moved = 0, grown = 0;
     for (size_t v = 0; v < p.size(); ++v) {
-      const double moved = static_cast<double>(d[v]) * slope[v];
-      first += p[v] * moved;
-      second += p[v] * moved * moved;
+      const auto at = static_cast<double>(z[v]), by = static_cast<double>(d[v]);
+      const double change_of_logit = cap_ == 0 ? by * scale_ : Logit(at + by) - Logit(at);
+      moved += p[v] * change_of_logit;
+      grown += p[v] * std::exp(change_of_logit);
     }
-    tokens_[i].first[change] += first;
-    tokens_[i].second[change] += second;
+    tokens_[i].moved[change] += moved;
+    tokens_[i].grown[change] += grown;
   }
   double MeanKld(size_t change) const {
     double sum = 0;
-    for (const TokenSums& t : tokens_) {
-      const double mean = t.first[change] / t.whole;
-      sum += std::max(0.0, t.second[change] / t.whole - mean * mean) / 2;
-    }
+    for (const TokenSums& t : tokens_) sum += std::max(0.0, std::log(t.grown[change] / t.whole) - t.moved[change] / t.whole);
     return sum / static_cast<double>(tokens_.size());
   }
 
  private:
+  double Logit(double z) const { return cap_ == 0 ? z * scale_ : cap_ * std::tanh(z * scale_ / cap_); }
+
   const double scale_, cap_;
   std::vector<TokenSums> tokens_;
 };
@@ -122,25 +111,29 @@ Result<std::vector<double>> MeanDivergences(const model::Model& m, const Machine
       for (int64_t r = mine.begin; r < mine.end; ++r) model::ReadRows(head, at + r, at + r + 1, part.Row(r));
     };
     machine.team->Run(read);
+    if (!head.data.empty()) {
+      const uint64_t row_bytes = head.data.size() / static_cast<uint64_t>(head.dims[0]);
+      m.DropPages(head.data.subspan(static_cast<uint64_t>(at) * row_bytes, static_cast<uint64_t>(n_rows) * row_bytes));
+    }
     const Multiplier words(machine, part);
     words.Multiply(x, z);
     words.Multiply(change, d);
     auto add = [&](int thread, int n_threads) {
-      std::vector<double> p, slope;
+      std::vector<double> p;
       const Range mine = SplitRange(n, 1, thread, n_threads);
       for (int64_t i = mine.begin; i < mine.end; ++i) {
-        sums.Open(static_cast<size_t>(i), z.Row(i), n_rows, &p, &slope);
+        sums.Open(static_cast<size_t>(i), z.Row(i), n_rows, &p);
         for (int64_t c = 0; c < n_changes; ++c)
-          sums.Add(static_cast<size_t>(i), static_cast<size_t>(c), d.Row(i * n_changes + c), p, slope);
+          sums.Add(static_cast<size_t>(i), static_cast<size_t>(c), z.Row(i), d.Row(i * n_changes + c), p);
       }
     };
     machine.team->Run(add);
   }
-  m.DropPages(head);
   std::vector<double> mean(changed.size());
   for (size_t c = 0; c < mean.size(); ++c) {
     mean[c] = sums.MeanKld(c);
-    if (!std::isfinite(mean[c])) return Error(Code::kCorrupt, "NaN or infinity in the logits of the float model", "the weights are damaged");
+    if (!std::isfinite(mean[c]))
+      return Error(Code::kCorrupt, "NaN or infinity in the logits of the float model", "the weights are damaged");
   }
   return mean;
 }

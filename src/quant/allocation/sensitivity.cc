@@ -105,8 +105,8 @@ class Measurement {
   Status GoOn() const { return cancelled_ && cancelled_() ? Status(Error(Code::kCancelled, "interrupted")) : Ok(); }
 
   Result<std::unique_ptr<BlockRunner>> Runner(int layer, std::vector<backend::Replacement> replaced) {
-    return BlockRunner::Create(
-        decoder_, {.layer = layer, .max_tokens = longest_, .isa = machine_.isa, .replaced = std::move(replaced)}, *machine_.team);
+    return BlockRunner::Create(decoder_, {.layer = layer, .max_tokens = longest_, .isa = machine_.isa, .replaced = std::move(replaced)},
+                               *machine_.team);
   }
   Status Through(BlockRunner& runner, const std::vector<HiddenStates>& from, std::vector<HiddenStates>* to) const {
     to->resize(from.size());
@@ -265,9 +265,11 @@ Result<Sensitivities> MeasureSensitivities(const model::Model& m, const Plan& pl
 uint64_t SensitivityBytes(const model::Model& m, const Recipe& recipe, const CalibrationText& text, int n_threads) {
   const auto n_sequences = static_cast<int64_t>(SequencesOf(recipe, text));
   const int64_t longest = text.longest(), e = m.config.d_model, prefix = (n_sequences + 3) / 4 * recipe.followed_tokens;
+  const int64_t q = int64_t{m.config.n_heads} * m.config.head_dim, f = m.config.d_ff, widest = std::max({e, f, q});
   const int64_t followed = 4 * e * prefix * (m.config.n_layers + 4);
-  // As calibration, whose second moments are there twice.
-  return 2 * CalibrationBytes(m, recipe, n_sequences * longest, longest, n_threads) + static_cast<uint64_t>(followed) +
+  // As calibration; with the second moments of the judged sequences, both packed; and the followed text.
+  const int64_t more = 4 * (2 * e * e + q * q + f * f) + 8 * widest * widest + followed;
+  return CalibrationBytes(m, recipe, n_sequences * longest, longest, n_threads) + static_cast<uint64_t>(more) +
          DivergenceBytes(m, prefix / 2, m.config.n_layers + 1);
 }
 

@@ -29,8 +29,8 @@ struct Sensitivities {
   int64_t tokens = 0;                       // that the errors were measured on
 };
 
-// Of the matrices of `plan` that IsAllocated names, measured on a part of `options.text`; tells `options.layer_done`. The same for any number
-// of threads. Errors: those of Calibration.
+// Of the matrices of `plan` that IsAllocated names, measured on a part of `options.text`; tells `options.layer_done`. The same for any
+// number of threads. Errors: those of Calibration.
 Result<Sensitivities> MeasureSensitivities(const model::Model& m, const Plan& plan, const WriteOptions& options);
 
 // True for matrices of the layers whose type may be chosen: rounded at all, and whose width whole blocks of 32 fill.
