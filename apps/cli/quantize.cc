@@ -20,6 +20,7 @@
 #include "progress.h"
 #include "quant/quant.h"
 #include "quantize_folder.h"
+#include "quantize_run.h"
 #include "store.h"
 #include "telemetry/telemetry.h"
 #include "verb.h"
@@ -31,6 +32,7 @@ using nlohmann::ordered_json;
 
 struct QuantizeOptions {
   std::string source, out, recipe = "fast", to = "gguf", type, head, search, fold, weights, codes, inputs, memory;
+  std::vector<std::string> types;
   int bits = 0, group = 0, n_threads = 0;
   double bpw = 0, body_bpw = -1, most_energy = -1, damping = 0;
   bool requantize = false, print_recipe = false, symmetric = false;
@@ -55,10 +57,25 @@ std::vector<std::string> TypeNames() {
 const TypeChoice& TypeNamed(const std::string& name) {
   return *std::find_if(std::begin(kTypes), std::end(kTypes), [&](const TypeChoice& t) { return name == t.name; });
 }
-std::string LowerName(DType dtype) {
-  std::string name(Info(dtype).name);
-  std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return name;
+// The recipe with the types that sensitivity chooses among: without --type all, with it those that are no smaller, --types names them. It
+// takes a calibrated recipe, and a type that leaves something to choose or a budget.
+Result<quant::Recipe> WithTypes(const QuantizeOptions& o, quant::Recipe r) {
+  const bool is_named = !o.type.empty() || o.bits != 0, has_budget = o.bpw > 0 || o.body_bpw > 0;
+  const bool allocates = r.calibrated() && (has_budget || (!is_named && (o.body_bpw != 0 || o.gate.max_kld)));
+  if (!o.types.empty() && !allocates)
+    return Error(Code::kInvalidArgument, "--types: nothing chooses among them",
+                 "add --recipe default or best, and --bpw, --body-bpw or --max-kld; leave --type out");
+  if (!allocates) return r;
+  const auto bits = [](DType t) { return static_cast<double>(Info(t).block_bytes) / Info(t).block; };
+  for (const TypeChoice& t : kTypes) {
+    const bool listed = o.types.empty() || std::find(o.types.begin(), o.types.end(), t.name) != o.types.end();
+    if (t.group > 0 && listed && (!is_named || bits(t.dtype) >= bits(r.body))) r.types.push_back(t.dtype);
+  }
+  if (r.types.empty()) return r;  // --type f16
+  if (o.gate.max_kld && !is_named && !has_budget) r.most_kld = *o.gate.max_kld;
+  r.body_bpw_is_wish = o.body_bpw < 0;
+  if (o.body_bpw < 0 && (o.bpw > 0 || r.most_kld > 0)) r.body_bpw = 0;  // the usual limit is no budget of its own
+  return r;
 }
 
 // The recipe with what the options change.
@@ -94,28 +111,7 @@ Result<quant::Recipe> RecipeOf(const QuantizeOptions& o) {
   if (o.most_energy >= 0) r.most_energy = o.most_energy;
   r.bpw = o.bpw;
   if (o.body_bpw >= 0) r.body_bpw = o.body_bpw;
-  return r;
-}
-
-ordered_json RecipeJson(const quant::Recipe& r) {
-  const ordered_json calibration = {{"weights", r.weighted ? "inputs" : "equal"},
-                                    {"fold", r.fold ? "awq" : "none"},
-                                    {"gptq", r.gptq},
-                                    {"damping", r.damping},
-                                    {"every_candidate", r.every_candidate},
-                                    {"inputs", r.inputs == quant::LayerInputs::kStored ? "stored" : "float"},
-                                    {"fold_points", r.fold_points},
-                                    {"fold_rows", r.fold_rows},
-                                    {"most_energy", r.most_energy},
-                                    {"gate_sequences", r.gate_sequences}};
-  return {{"recipe", r.name},
-          {"type", LowerName(r.body)},
-          {"head", LowerName(r.head)},
-          {"search", r.search == quant::Search::kRefit ? "refit" : "rtn"},
-          {"budget_bpw", r.bpw > 0 ? ordered_json(r.bpw) : ordered_json(nullptr)},
-          {"body_bpw_limit", r.body_bpw > 0 ? ordered_json(r.body_bpw) : ordered_json(nullptr)},
-          {"norms", "f32"},
-          {"calibration", r.calibrated() ? calibration : ordered_json(nullptr)}};
+  return WithTypes(o, std::move(r));
 }
 
 Status CheckMemory(const QuantizeOptions& o, const model::Model& m, const quant::Plan& plan, const quant::WriteOptions& w) {
@@ -133,134 +129,10 @@ Status CheckMemory(const QuantizeOptions& o, const model::Model& m, const quant:
   return Ok();
 }
 
-// One run of the verb: what is known before the file is written, and what was found out.
-struct Run {
-  const QuantizeOptions& o;
-  const model::Model& m;
-  const quant::Plan& plan;
-  const quant::WriteOptions& options;
-  const std::optional<quant::CalibrationText>& calibration;
-  std::string source;  // path
-  int64_t start_ns = 0;
-  HeldOut text = {};
-  quant::Report report = {};
-  size_t taken_over = 0;  // tensors of an earlier run
-  std::optional<Verdict> verdict = {};
-  std::vector<std::string> notes = {};
-};
-
-// To a pipe or a device, which cannot be read again: nothing is taken over and nothing judged.
-Status WriteDirect(Run& run, Io& io) {
-  const std::string& out = run.o.out;
-  if (run.o.gate.max_kld)
-    return Error(Code::kInvalidArgument, out + ": cannot be read again to judge it", "write to a file, or leave out --max-kld");
-  SLM_ASSIGN_OR_RETURN(OutputFile file, OpenOutput(out, io));
-  const auto sink = [&](std::span<const std::byte> bytes) { return WriteUnlessCancelled(file, bytes, out, io); };
-  SLM_ASSIGN_OR_RETURN(run.report, quant::WriteGguf(run.m, run.plan, run.options, sink));
-  return file.Commit();
-}
-
-Status WriteTensors(Run& run, WorkFile& work, Io& io) {
-  const bool calibrated = run.plan.recipe.calibrated();
-  Progress progress(io, run.o.out, calibrated ? static_cast<uint64_t>(run.m.config.n_layers) : run.plan.data_bytes(),
-                    calibrated ? Progress::Unit::kSteps : Progress::Unit::kBytes);
-  quant::WriteOptions w = run.options;
-  if (calibrated) w.layer_done = [&](int layers) { progress.Update(static_cast<uint64_t>(layers)); };
-  else w.progress = [&](uint64_t bytes) { progress.Update(bytes); };
-  w.work = &work;
-  if (run.o.gate.max_kld) w.texts.emplace_back(kGateKey, PendingMark());
-  run.taken_over = work.finished();
-  SLM_ASSIGN_OR_RETURN(run.report, quant::WriteGguf(run.m, run.plan, w, [&](std::span<const std::byte> b) { return work.Write(b); }));
-  progress.Finish();
-  return Ok();
-}
-
-Status JudgeAndCommit(Run& run, WorkFile& work, Io& io) {
-  if (!run.o.gate.off) {
-    const JudgeTask task{work.part(), run.source, run.m.config.max_context, run.options.n_threads, run.o.memory};
-    SLM_ASSIGN_OR_RETURN(run.verdict, JudgeWork(io, work, task, run.o.gate, run.text, &run.notes));
-  }
-  return work.Commit();
-}
-
-ordered_json TextJson(const quant::CalibrationText& text) {
-  return {{"source", text.source},
-          {"sha256", text.sha256},
-          {"sequences", text.sequences.size()},
-          {"tokens", text.tokens()},
-          {"seed", text.seed}};
-}
-
-// All that decides the bytes besides the source, the types and the program.
-std::string RecipeText(const Run& run) {
-  std::string text = RecipeJson(run.plan.recipe).dump() + (run.o.gate.max_kld ? " marked" : "");
-  if (run.calibration) text += TextJson(*run.calibration).dump() + IsaName(run.options.isa);
-  return text;
-}
-
-// What a run that ends early leaves behind: work that another one goes on with, or nothing when no other could.
-Status WriteFile(Run& run, Io& io) {
-  if (IsDirect(run.o.out)) return WriteDirect(run, io);
-  SLM_ASSIGN_OR_RETURN(const std::string identity, WorkIdentity(run.m, run.plan, RecipeText(run)));
-  SLM_ASSIGN_OR_RETURN(const auto work, WorkFile::Open(run.o.out, identity, io));
-  Status written = WriteTensors(run, *work, io);
-  const bool judging = written.ok();
-  if (judging) written = JudgeAndCommit(run, *work, io);
-  if (written.ok()) return written;
-  const Code why = written.error().code();
-  const bool goes_on = judging || why == Code::kCancelled || why == Code::kIo;
-  if (!goes_on || work->finished() == 0) work->Discard();
-  return written;
-}
-
-ordered_json LayersJson(const quant::Report& r) {
-  ordered_json layers = ordered_json::array();
-  for (const quant::LayerReport& l : r.layers)
-    layers.push_back({{"layer", l.layer},
-                      {"error", l.error},
-                      {"plain_error", l.plain_error},
-                      {"steps", l.steps},
-                      {"ways", l.ways},
-                      {"capped_tokens", l.capped_tokens}});
-  return layers;
-}
-
-ordered_json ResultJson(const Run& run) {
-  const auto memory = telemetry::ReadProcessMemory();
-  ordered_json j = RecipeJson(run.plan.recipe);
-  if (run.calibration) {
-    j["calibration"]["text"] = TextJson(*run.calibration);
-    j["layers"] = LayersJson(run.report);
-  }
-  j["bpw"] = run.plan.bpw();
-  j["body_bpw"] = run.plan.body_bpw();
-  j["bytes"] = run.report.bytes;
-  j["seconds"] = static_cast<double>(NowNs() - run.start_ns) * 1e-9;
-  j["peak_rss_bytes"] = memory.ok() ? ordered_json(memory.value().peak_rss_bytes) : ordered_json(nullptr);
-  j["taken_over"] = run.taken_over;
-  j["gate"] = run.verdict ? VerdictJson(*run.verdict, run.text) : ordered_json(nullptr);
-  j["notes"] = run.plan.notes;
-  for (const std::string& note : run.notes) j["notes"].push_back(note);
-  j["tensors"] = ordered_json::array();
-  for (size_t i = 0; i < run.report.tensors.size(); ++i) {
-    const quant::TensorReport& t = run.report.tensors[i];
-    const uint64_t bytes = RowBytes(t.to, static_cast<uint64_t>(run.plan.choices[i].tensor->n_values()));
-    j["tensors"].push_back(
-        {{"name", t.name}, {"scheme", Info(t.to).name}, {"from", Info(t.from).name}, {"bytes", bytes}, {"error", t.error}});
-  }
-  return j;
-}
-
-void PrintText(const Run& run, const ordered_json& j, Io& io) {
-  const quant::Report& r = run.report;
-  io.Note(fmt::format("{}: {}, {:.3f} bits per weight ({:.3f} in the layers), {:.1f} s{}", run.o.out, FormatBytes(r.bytes), run.plan.bpw(),
-                      run.plan.body_bpw(), j["seconds"].get<double>(),
-                      j["peak_rss_bytes"].is_null() ? "" : "; peak resident " + FormatBytes(j["peak_rss_bytes"].get<uint64_t>())));
-  for (const auto& note : j["notes"]) io.Note(note.get<std::string>());
-  const auto worst = std::max_element(r.tensors.begin(), r.tensors.end(), [](const auto& a, const auto& b) { return a.error < b.error; });
-  if (worst != r.tensors.end())
-    io.Note(fmt::format("largest relative error of a tensor: {:.4f} ({}, {})", worst->error, worst->name, Info(worst->to).name));
-  if (run.verdict) io.Note(VerdictText(*run.verdict, run.text));
+// Of the run's point on the chart.
+std::string LabelOf(const QuantizeRun& run) {
+  const quant::Recipe& r = run.plan.recipe;
+  return r.allocates() ? fmt::format("{} {:.2f} bits", r.name, run.plan.body_bpw()) : r.name + " " + LowerName(r.body);
 }
 
 Status CheckOutputs(const QuantizeOptions& o, const std::string& source) {
@@ -307,7 +179,7 @@ Result<int> Quantize(const QuantizeOptions& o, Io& io) {
   }
   m->ReleaseVocabulary();
   const auto source = o.requantize ? quant::SourceTypes::kAny : quant::SourceTypes::kFloatOnly;
-  SLM_ASSIGN_OR_RETURN(const quant::Plan plan, quant::PlanTensors(*m, recipe, source));
+  SLM_ASSIGN_OR_RETURN(quant::Plan plan, quant::PlanTensors(*m, recipe, source));
   const char* forced = std::getenv("SLM_FORCE_ISA");
   SLM_ASSIGN_OR_RETURN(const Isa isa, ChooseIsa(DetectCpu(), forced ? forced : ""));
   const quant::WriteOptions w{.n_threads = ThreadsOr(o.n_threads),
@@ -318,16 +190,23 @@ Result<int> Quantize(const QuantizeOptions& o, Io& io) {
                               .isa = isa,
                               .work = nullptr};
   SLM_RETURN_IF_ERROR(CheckMemory(o, *m, plan, w));
-  Run run{.o = o, .m = *m, .plan = plan, .options = w, .calibration = text, .source = path, .start_ns = start};
+  QuantizeRun run{.out = o.out,
+                  .source = path,
+                  .memory = o.memory,
+                  .gate = o.gate,
+                  .m = *m,
+                  .plan = std::move(plan),
+                  .options = w,
+                  .calibration = text,
+                  .start_ns = start};
   if (!o.gate.off) {
     SLM_ASSIGN_OR_RETURN(run.text, OpenHeldOut(o.gate));
   }
-  SLM_RETURN_IF_ERROR(WriteFile(run, io));
+  SLM_RETURN_IF_ERROR(WriteQuantized(run, io));
   const ordered_json result = ResultJson(run);
   if (io.json) io.PrintJson(result);
-  else PrintText(run, result, io);
-  if (!o.report.empty())
-    SLM_RETURN_IF_ERROR(WriteReport(io, {o.report, o.out, path, recipe.name + " " + LowerName(recipe.body), w.n_threads}, result));
+  else PrintResult(run, result, io);
+  if (!o.report.empty()) SLM_RETURN_IF_ERROR(WriteReport(io, {o.report, o.out, path, LabelOf(run), w.n_threads}, result));
   return int{run.verdict && !run.verdict->passed() ? kExitGate : kExitOk};
 }
 
@@ -361,6 +240,10 @@ Body DeclareQuantize(CLI::App& app, Io& io) {
   app.add_option("--body-bpw", o->body_bpw,
                  "bits per weight of the layers that types which stand in for q4_k keep to: q4_1, else q4_0; 0: no limit (default: 4.7)")
       ->check(NumberIn(0, 32));
+  app.add_option("--types", o->types, "that a calibrated recipe may choose among for each matrix (default: all but f16)")
+      ->delimiter(',')
+      ->check(CLI::IsMember(TypeNames()))
+      ->excludes(type);
   AddCalibration(app, o->calibration);
   const char* group = "Calibration";
   app.add_option("--fold", o->fold, "awq: factors from inputs into what comes before, where the layer gains; none")

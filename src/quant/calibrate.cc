@@ -11,6 +11,7 @@
 #include "quant/awq.h"
 #include "quant/curvature.h"
 #include "quant/gptq.h"
+#include "quant/hidden_states.h"
 #include "quant/layer_weights.h"
 #include "quant/rounding.h"
 #include "quant/statistics.h"
@@ -32,12 +33,6 @@ const char* PlaceName(FoldPlace place) {
   return "";
 }
 
-// Hidden states of one sequence, [n][E].
-struct Stream {
-  int n = 0;
-  std::vector<float> rows;
-};
-
 // A layer as it would be stored.
 struct Candidate {
   LayerWeights weights;
@@ -57,20 +52,7 @@ class Walk final : public Calibration {
     if (text.tokens() == 0) return Error(Code::kInvalidArgument, "no tokens to calibrate on", "give a longer text");
     longest_ = static_cast<int>(text.longest());
     SLM_ASSIGN_OR_RETURN(decoder_, graph::BuildDecoder(m, {.max_context = longest_}));
-    const Tensor& table = *m->Find(model::Role::kEmbedding);
-    const int64_t width = m->config.d_model;
-    for (const auto& tokens : text.sequences) {
-      Stream s{static_cast<int>(tokens.size()), std::vector<float>(tokens.size() * static_cast<size_t>(width))};
-      for (size_t i = 0; i < tokens.size(); ++i) {
-        if (tokens[i] < 0 || tokens[i] >= m->config.vocab_size)
-          return Error(Code::kInvalidArgument, fmt::format("token {} is outside the vocabulary of {}", tokens[i], m->config.vocab_size));
-        model::Dequantize(table.dtype, table.data, tokens[i] * width, (tokens[i] + 1) * width,
-                          s.rows.data() + i * static_cast<size_t>(width));
-      }
-      for (float& x : s.rows) x *= m->config.embedding_scale;
-      streams_.push_back(std::move(s));
-    }
-    m->DropPages(table);
+    SLM_ASSIGN_OR_RETURN(streams_, Embed(*m, text.sequences));
     return Ok();
   }
 
@@ -112,7 +94,7 @@ class Walk final : public Calibration {
 
   // Moves the text through the layer of `runner`.
   Status Through(BlockRunner& runner) {
-    for (Stream& s : streams_) {
+    for (HiddenStates& s : streams_) {
       SLM_RETURN_IF_ERROR(GoOn());
       runner.Run(s.rows.data(), s.n, s.rows.data());
     }
@@ -132,7 +114,7 @@ class Walk final : public Calibration {
     }
     want_.clear();
     std::vector<float> out;
-    for (Stream& s : streams_) {
+    for (HiddenStates& s : streams_) {
       SLM_RETURN_IF_ERROR(GoOn());
       out.resize(s.rows.size());
       runner->Run(s.rows.data(), s.n, out.data());
@@ -213,23 +195,13 @@ class Walk final : public Calibration {
   // The error of the layer's output on the first sequences.
   Status Judge(int layer, Candidate* c) {
     SLM_ASSIGN_OR_RETURN(const auto runner, BlockRunner::Create(decoder_, OptionsFor(layer, *c), *machine_.team));
-    const auto width = static_cast<size_t>(decoder_.model->config.d_model);
     std::vector<float> out;
     double sum = 0, n = 0;
     for (size_t s = 0; s < gate_.size(); ++s) {
       out.resize(gate_[s].rows.size());
       runner->Run(gate_[s].rows.data(), gate_[s].n, out.data());
-      const std::vector<float>& want = want_[s];
-      for (size_t i = 0; i < want.size(); i += width) {
-        double lost = 0, power = 0;
-        for (size_t j = i; j < i + width; ++j) {
-          const double d = static_cast<double>(out[j]) - static_cast<double>(want[j]);
-          lost += d * d;
-          power += static_cast<double>(want[j]) * static_cast<double>(want[j]);
-        }
-        sum += power > 0 ? lost / power : 0;
-        n += 1;
-      }
+      sum += gate_[s].n * OutputError(want_[s], out, decoder_.model->config.d_model);
+      n += gate_[s].n;
     }
     c->error = sum / n;
     if (!std::isfinite(c->error))
@@ -265,8 +237,8 @@ class Walk final : public Calibration {
   std::map<const Tensor*, Choice> choices_;
   graph::Graph decoder_;
   int longest_ = 0, layer_ = 0;
-  std::vector<Stream> streams_, gate_;    // gate_: the first ones, as they entered the layer
-  std::vector<std::vector<float>> want_;  // what the float layer makes of gate_
+  std::vector<HiddenStates> streams_, gate_;  // gate_: the first ones, as they entered the layer
+  std::vector<std::vector<float>> want_;      // what the float layer makes of gate_
   std::vector<InputStatistics> statistics_;
   std::map<const Tensor*, size_t> input_of_;
 };

@@ -65,9 +65,9 @@ class Planner {
         plan_.notes.push_back(t.name + " (" + std::string(t.foreign_type) + ") is left out: nothing is computed from it");
       else SLM_RETURN_IF_ERROR(Add(t, uses[i]));
     }
-    HoldBody();
+    if (!plan_.recipe.allocates()) HoldBody();
     for (const auto& [what, count] : fallbacks_) plan_.notes.push_back(fmt::format("{} ({})", what, count));
-    if (plan_.recipe.bpw > 0) SLM_RETURN_IF_ERROR(SpendBudget());
+    if (plan_.recipe.bpw > 0 && !plan_.recipe.allocates()) SLM_RETURN_IF_ERROR(SpendBudget());
     if (plan_.recipe.calibrated())  // one layer is in memory at a time
       std::stable_sort(plan_.choices.begin(), plan_.choices.end(), [](const Choice& a, const Choice& b) { return a.layer < b.layer; });
     return std::move(plan_);
@@ -102,7 +102,7 @@ class Planner {
           fmt::format("{}: {} is already {} ({:.1f} bits); as {} it would lose again what rounding costs, on top of what is gone", m_.path,
                       t.name, Info(t.dtype).name, BitsPer(Info(t.dtype).block_bytes, Info(t.dtype).block), Info(dtype).name),
           "quantize the float model, or accept the loss with --requantize");
-    if (dtype != wanted) ++fallbacks_[StandIn(t, dtype, wanted)];
+    if (dtype != wanted) ++fallbacks_[body && plan_.recipe.allocates() ? Unfit(t, dtype) : StandIn(t, dtype, wanted)];
     plan_.choices.push_back({&t, dtype, body, use.layer});
     return Ok();
   }
@@ -110,6 +110,12 @@ class Planner {
   static std::string StandIn(const Tensor& t, DType dtype, DType wanted) {
     return fmt::format("width {} does not divide into blocks of {}: {} instead of {}", t.dims.back(), Info(wanted).block, Info(dtype).name,
                        Info(wanted).name);
+  }
+
+  // Of a matrix whose type is chosen later: what it cannot become.
+  static std::string Unfit(const Tensor& t, DType dtype) {
+    return fmt::format("width {} does not divide into blocks of {}: {}", t.dims.back(), dtype == DType::kF16 ? 32 : 256,
+                       dtype == DType::kF16 ? "F16" : "none of Q4_K, Q6_K");
   }
 
   // Stand-ins with a minimum lose it until the layers keep to body_bpw: first what suffers least from it, in each kind of matrix the

@@ -35,6 +35,14 @@ struct Recipe {
   double body_bpw = 4.7;
 
   // What follows needs calibration text.
+  // Types that each matrix of the layers may have: chosen by sensitivity under bpw and body_bpw (allocation/allocation.h), in place of
+  // `body` with its stand-ins and picks. Empty: `body`.
+  std::vector<DType> types = {};
+  bool body_bpw_is_wish = true;              // where no types keep to body_bpw they are the smallest; else that is an error
+  double most_kld = 0;                       // the smallest types that are expected to keep to it; 0: bpw and body_bpw are the budget
+  int measured_sequences = 12;               // of the text; nothing is fitted to the last quarter, on which errors are judged
+  int measured_rows = 64;                    // of each matrix
+  int followed_tokens = 128;                 // of each judged sequence, on which a change of a layer is followed to the logits
   bool weighted = false;                     // the square error of a weight counts as E[x^2] of what it multiplies, where that is better
   bool fold = false;                         // AWQ: factors from inputs into what comes before them (awq.h), where that is better
   bool gptq = false;                         // codes that make up for each other's errors, where that is better (gptq.h)
@@ -46,6 +54,7 @@ struct Recipe {
   LayerInputs inputs = LayerInputs::kFloat;  // what a layer is calibrated on
   int gate_sequences = 4;                    // on which a layer as rounded is compared with the layer in float
   bool calibrated() const { return weighted || fold || gptq; }
+  bool allocates() const { return !types.empty(); }
 };
 
 // All recipes, `fast` first.

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "base/threads.h"
+#include "quant/allocation/sensitivity.h"
 #include "quant/calibrate.h"
 #include "quant/ggml_blocks.h"
 #include "quant/quant.h"
@@ -230,7 +231,8 @@ uint64_t NeedBytes(const Model& m, const Plan& plan, const WriteOptions& options
   }
   // The keys lie in the map, in the writer, and once more as a list of views.
   if (options.text && plan.recipe.calibrated())
-    most += CalibrationBytes(m, plan.recipe, options.text->tokens(), options.text->longest(), n_threads);
+    most += std::max(CalibrationBytes(m, plan.recipe, options.text->tokens(), options.text->longest(), n_threads),
+                     plan.recipe.allocates() ? SensitivityBytes(m, plan.recipe, *options.text, n_threads) : 0);
   return kFixedBytes + most + 4 * KeyBytes(m);
 }
 

@@ -35,6 +35,15 @@ double Trace(const Machine& machine, const Multiplier& second, int64_t rows, int
   return sum;
 }
 
+// The trace of what `value` gives for each place of `t`, its columns divided by the fold.
+template <class F>
+double TraceOf(const Machine& machine, const Multiplier& second, const LayerTensor& t, const F& value) {
+  return Trace(machine, second, t.rows, t.width, [&](int64_t r, float* out) {
+    const size_t at = static_cast<size_t>(r * t.width);
+    for (size_t j = 0; j < static_cast<size_t>(t.width); ++j) out[j] = t.fold.empty() ? value(at + j) : value(at + j) / t.fold[j];
+  });
+}
+
 // What an error of a weight of the stored matrix counts: E[x^2], in units after the fold.
 std::vector<float> ErrorWeightsOf(const LayerTensor& t, const InputStatistics& input) {
   std::vector<float> u = input.mean_square();
@@ -82,9 +91,19 @@ double RelativeError(const std::vector<float>& from, const std::vector<float>& t
 
 }  // namespace
 
+ProductError::ProductError(const Machine& machine, const InputStatistics& input) : machine_(machine), second_(machine, input.second()) {}
+
+double ProductError::Power(const LayerTensor& t) const {
+  return TraceOf(machine_, second_, t, [&](size_t i) { return t.values[i]; });
+}
+double ProductError::Of(const LayerTensor& t, std::span<const float> values) const {
+  return TraceOf(machine_, second_, t, [&](size_t i) { return values[i] - t.values[i]; });
+}
+
 Result<Rounded> Rounder::SolveGptq(const LayerTensor& t, DType dtype) {
   const BlockForm form = FormOf(dtype);
-  if (!curvatures_.contains(dtype)) {
+  const std::pair<int, int> blocks(form.width(), form.group);
+  if (!curvatures_.contains(blocks)) {
     Matrix second(t.width, t.width);
     for (int64_t i = 0; i < t.width; ++i)
       for (int64_t j = 0; j < t.width; ++j) {
@@ -94,10 +113,10 @@ Result<Rounded> Rounder::SolveGptq(const LayerTensor& t, DType dtype) {
     auto made =
         Curvature::Create(second.Row(0), t.width, second.stride(), form, {.damping = options_.damping}, machine_.isa, *machine_.team);
     if (!made.ok()) return made.error().At(t.tensor->name);
-    curvatures_.emplace(dtype, made.Take());
+    curvatures_.emplace(blocks, made.Take());
   }
   CodedRows coded;
-  quant::SolveGptq(curvatures_.at(dtype), form, t.values.data(), t.rows, {.search = options_.search}, *machine_.team, &coded);
+  quant::SolveGptq(curvatures_.at(blocks), form, t.values.data(), t.rows, {.search = options_.search}, *machine_.team, &coded);
   Rounded r;
   const size_t row_bytes = RowBytes(dtype, static_cast<uint64_t>(t.width));
   r.bytes.resize(row_bytes * static_cast<size_t>(t.rows));
@@ -111,18 +130,11 @@ Result<Rounded> Rounder::SolveGptq(const LayerTensor& t, DType dtype) {
 }
 
 Rounder::Rounder(const Machine& machine, const InputStatistics& input, const RoundingOptions& options)
-    : machine_(machine), input_(input), options_(options), second_(machine, input.second()) {}
+    : machine_(machine), input_(input), options_(options), products_(machine, input) {}
 
 Result<Rounded> Rounder::Round(const LayerTensor& t, DType dtype) {
   SLM_ASSERT(t.width == input_.width());
-  const auto scaled = [&](int64_t j, float v) { return t.fold.empty() ? v : v / t.fold[static_cast<size_t>(j)]; };
-  const auto trace = [&](const auto& value) {
-    return Trace(machine_, second_, t.rows, t.width, [&](int64_t r, float* out) {
-      const size_t at = static_cast<size_t>(r * t.width);
-      for (int64_t j = 0; j < t.width; ++j) out[j] = scaled(j, value(at + static_cast<size_t>(j)));
-    });
-  };
-  const double whole = trace([&](size_t i) { return t.values[i]; });
+  const double whole = products_.Power(t);
   const std::vector<float> weighted = ErrorWeightsOf(t, input_);
   struct Way {
     const char* name;
@@ -133,7 +145,7 @@ Result<Rounded> Rounder::Round(const LayerTensor& t, DType dtype) {
   Rounded best;
   const auto take = [&](Rounded r, const char* way) -> Status {
     SLM_RETURN_IF_ERROR(CheckRange(t, dtype, r));
-    r.error = whole > 0 ? trace([&](size_t i) { return r.values[i] - t.values[i]; }) / whole : 0;
+    r.error = whole > 0 ? products_.Of(t, r.values) / whole : 0;
     r.way = way;
     if (best.bytes.empty() || r.error < best.error) best = std::move(r);
     return Ok();

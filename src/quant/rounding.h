@@ -3,6 +3,8 @@
 #pragma once
 #include <cstddef>
 #include <map>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "base/dtype.h"
@@ -19,6 +21,20 @@ struct Rounded {
   double error = 0;              // tr(D E[x x^T] D^T) over tr(W E[x x^T] W^T), in units before a fold
   double relative_error = 0;     // root mean square of what was lost, relative
   const char* way = "";
+};
+
+// The change of products, tr(D E[x x^T] D^T), in units before a fold. `input` outlives it.
+class ProductError {
+ public:
+  ProductError(const Machine& machine, const InputStatistics& input);
+  // Of the products themselves: `t`'s values against nothing.
+  double Power(const LayerTensor& t) const;
+  // Of `values` [rows, width] in place of `t`'s.
+  double Of(const LayerTensor& t, std::span<const float> values) const;
+
+ private:
+  const Machine machine_;
+  const Multiplier second_;
 };
 
 // The ways that are tried.
@@ -42,8 +58,9 @@ class Rounder {
   const Machine machine_;
   const InputStatistics& input_;
   const RoundingOptions options_;
-  std::map<DType, Curvature> curvatures_;  // of the input after the fold, which all its matrices share
-  const Multiplier second_;
+  // By width of the block and of the group, of the input after the fold, which all its matrices share.
+  std::map<std::pair<int, int>, Curvature> curvatures_;
+  const ProductError products_;
 };
 
 }  // namespace slm::quant

@@ -130,6 +130,75 @@ class Gate(unittest.TestCase):
         self.assertEqual(r.returncode, 0, r.stderr)
         self.assertEqual([p["label"] for p in points()], ["fast q4_0", "fast q8_0"])
         self.assertLess(points()[1]["kld"], points()[0]["kld"])
+        r = slm("quantize", MODEL, "-o", self.d / "c.gguf", *Smallest.WORDS, "--body-bpw", 7, "--report", page)
+        self.assertEqual(r.returncode, 0, r.stderr)
+        self.assertRegex(points()[2]["label"], r"^default 6\.\d\d bits$|^default 7\.00 bits$")
+        for part in ("Types by sensitivity", "expected KLD"):
+            self.assertIn(part, page.read_text(encoding="utf-8"))
+
+
+class Smallest(unittest.TestCase):
+    """--max-kld under a calibrated recipe, without types: the smallest file that is expected to keep to it."""
+    WORDS = ("--recipe", "default", "--calib-seqs", 8, "--calib-tokens", 64)
+
+    def quantize(self, out, kld, *words):
+        r = slm("quantize", MODEL, "-o", out, *self.WORDS, "--max-kld", kld, *words, "--json")
+        return r.returncode, json.loads(r.stdout) if r.stdout else r.stderr
+
+    def test_sizes_follow_the_budget(self):
+        with tempfile.TemporaryDirectory() as folder:
+            out, sizes = pathlib.Path(folder) / "out.gguf", []
+            for kld in (0.1, 0.05, 0.02, 0.005):
+                code, j = self.quantize(out, kld)
+                self.assertEqual(code, 0, j)
+                self.assertLessEqual(j["gate"]["kld"]["mean"], kld)
+                self.assertEqual(j["bytes"], out.stat().st_size)
+                self.assertRegex(mark_of(out), "^passed: ")
+                tries = j["allocation"]["tries"]
+                self.assertEqual(tries[-1]["measured"], j["gate"]["kld"]["mean"])
+                self.assertEqual(len([n for n in j["notes"] if n.startswith("try ")]), len(tries))
+                sizes.append(j["bytes"])
+            self.assertEqual(sizes, sorted(sizes))
+            self.assertLess(sizes[0], sizes[-1])
+
+    def test_what_is_missed_is_tried_again_with_more_bits(self):
+        with tempfile.TemporaryDirectory() as folder:
+            out = pathlib.Path(folder) / "out.gguf"
+            text = pathlib.Path(folder) / "text"
+            text.write_text("zebra QUARTZ 0123456789 ~~~ \u00e9\u00e8 {}[]<> " * 60, encoding="utf-8")
+            several = []
+            for kld in (0.004, 0.006, 0.008, 0.011, 0.015, 0.02):
+                code, j = self.quantize(out, kld, "--gate-text", text)
+                tries = j["allocation"]["tries"]
+                self.assertLessEqual(len(tries), 4)
+                for before, after in zip(tries, tries[1:]):
+                    self.assertGreater(before["measured"], kld)
+                    self.assertGreater(after["bytes"], before["bytes"])
+                self.assertEqual(code, 0 if tries[-1]["measured"] <= kld else 3)
+                self.assertEqual(sorted(p.name for p in out.parent.iterdir()), ["out.gguf", "text"])
+                several.append((len(tries), code))
+            self.assertTrue(any(n > 1 for n, _ in several), several)
+            again = out.read_bytes()
+            self.quantize(out, kld, "--gate-text", text, "-t", 1)
+            self.assertEqual(out.read_bytes(), again, "any number of threads")
+
+    def test_what_nothing_meets(self):
+        with tempfile.TemporaryDirectory() as folder:
+            out = pathlib.Path(folder) / "out.gguf"
+            code, j = self.quantize(out, 1e-7)
+            self.assertEqual(code, 3)
+            self.assertEqual(set(j["allocation"]["types"]), {"f16", "q8_0"})
+            self.assertEqual((len(j["allocation"]["tries"]), j["gate"]["passed"]), (1, False))
+            self.assertTrue(any("nothing loses less" in n and f"{j['gate']['kld']['mean']:.6f}" in n for n in j["notes"]), j["notes"])
+            self.assertRegex(mark_of(out), "^missed: ")
+
+    def test_with_a_type_it_only_judges(self):
+        with tempfile.TemporaryDirectory() as folder:
+            out = pathlib.Path(folder) / "out.gguf"
+            code, j = self.quantize(out, 1e-7, "--type", "q4_0")
+            self.assertEqual((code, j["allocation"], j["type"]), (3, None, "q4_0"))
+            code, j = self.quantize(out, 1e-7, "--body-bpw", 7)
+            self.assertEqual((code, len(j["allocation"]["tries"])), (3, 1))
 
 
 class Resume(unittest.TestCase):
@@ -162,6 +231,12 @@ class Resume(unittest.TestCase):
                 self.assertEqual(sorted(p.name for p in d.glob("*.part*")), [], f"seed {seed}")
                 out.unlink()
             print(f"{self.KILLS} kills within {seconds:.2f} s, {taken_over} tensors taken over, seed {seed}", file=sys.stderr)
+
+
+class ResumeSmallest(Resume):
+    """The same where types are chosen by sensitivity."""
+    KILLS = 2
+    WORDS = (*Smallest.WORDS, "--max-kld", "0.02")
 
 
 if __name__ == "__main__":

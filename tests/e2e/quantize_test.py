@@ -79,6 +79,10 @@ class Quantize(unittest.TestCase):
         r = slm("quantize", "--print-recipe", "--bits", 8)
         self.assertEqual(r.returncode, 0, r.stderr)
         self.assertEqual(json.loads(r.stdout)["type"], "q8_0")
+        self.assertIsNone(json.loads(r.stdout)["allocation"])
+        r = slm("quantize", "--print-recipe", "--recipe", "default", "--max-kld", 0.02, "--types", "q4_0,q8_0")
+        j = json.loads(r.stdout)
+        self.assertEqual((j["type"], j["body_bpw_limit"], j["allocation"]["candidates"], j["allocation"]["most_kld"]), ("measured", None, ["q4_0", "q8_0"], 0.02))
 
     def calibrated(self, *words, out="out.gguf", source=TINY / "llama.gguf"):
         return self.quantize("--recipe", "default", "--type", "q4_0", *words, out=out, source=source)
@@ -104,6 +108,62 @@ class Quantize(unittest.TestCase):
         self.assertEqual(len(files), 1, "any number of threads")
         other = self.calibrated(*small, "--seed", 2, out="seed.gguf")[1].read_bytes()
         self.assertNotEqual(other, files.pop(), "another draw")
+
+    SMALL = ("--recipe", "default", "--calib-seqs", 8, "--calib-tokens", 48)
+
+    def test_types_by_sensitivity(self):
+        j, out = self.quantize(*self.SMALL, "--body-bpw", 7)
+        a = j["allocation"]
+        self.assertEqual((j["type"], a["candidates"][0], a["tokens"]), ("measured", "q4_0", 8 * 48))
+        self.assertLessEqual(j["body_bpw"], 7)
+        self.assertGreater(j["body_bpw"], 6.5, "the budget is spent")
+        listed = {t["name"]: t["dtype"] for t in json.loads(slm("inspect", out, "--json").stdout)["tensors"]}
+        found, expected = {}, 0
+        for t in j["tensors"]:
+            self.assertEqual(listed[t["name"]], t["scheme"])
+            s = t["sensitivity"]
+            if t["name"].startswith("blk") and "norm" not in t["name"]:
+                found[t["scheme"].lower()] = found.get(t["scheme"].lower(), 0) + 1
+            if s:
+                self.assertGreater(s["errors"]["q4_0"], s["errors"]["q8_0"])
+                self.assertAlmostEqual(s["loss"], s["kld"] * s["errors"][t["scheme"].lower()], delta=1e-12)
+                expected += s["loss"]
+        self.assertEqual(found, a["types"])
+        self.assertGreater(len([t for t in found if t != "f16"]), 1, "matrices differ in what they cost")
+        self.assertAlmostEqual(expected, a["expected"]["kld"], delta=1e-9)
+        klds = [p["kld"] for p in a["curve"]]
+        self.assertEqual(klds, sorted(klds, reverse=True))
+        self.assertTrue(any("types by sensitivity: " in note for note in j["notes"]), j["notes"])
+
+    def test_more_bits_by_sensitivity_diverge_less(self):
+        kld = [self.quantize(*self.SMALL, "--body-bpw", bits)[0]["gate"]["kld"]["mean"] for bits in (6.5, 8, 10)]
+        self.assertGreater(kld[0], kld[1])
+        self.assertGreater(kld[1], kld[2])
+
+    def test_types_to_choose_among(self):
+        j, _ = self.quantize(*self.SMALL, "--bpw", 8.2, "--types", "q4_0,q8_0")
+        self.assertLessEqual(set(j["allocation"]["types"]), {"q4_0", "q8_0", "f16"})
+        self.assertLessEqual(j["bpw"], 8.2)
+        j, _ = self.quantize(*self.SMALL, "--bpw", 8.8, "--type", "q5_0")
+        self.assertEqual(j["allocation"]["candidates"], ["q5_0", "q5_1", "q8_0", "q6_k"], "no smaller than --type")
+        self.assertIsNone(self.calibrated(*self.SMALL[2:])[0]["allocation"], "--type alone is no choice")
+
+    def test_types_by_sensitivity_for_any_threads(self):
+        files = {self.quantize(*self.SMALL, "--body-bpw", 7, "-t", n, out=f"{n}.gguf")[1].read_bytes() for n in (1, 2, 3)}
+        self.assertEqual(len(files), 1)
+
+    def test_what_no_type_can_meet(self):
+        self.refused(3, *self.SMALL, "--body-bpw", 4, says=["the smallest types take", "the budget is"])
+        self.refused(2, "--types", "q4_0,q8_0", says=["nothing chooses among them"])
+        self.refused(2, *self.SMALL, "--type", "q4_0", "--types", "q8_0", says=["--type"])
+        self.refused(2, *self.SMALL, "--types", "q4_0,q9", says=["q9"])
+
+    def test_values_on_a_grid_are_told(self):
+        """What was dequantized loses nothing in its own blocks; that is said, and --types leaves them out."""
+        _, four = self.quantize("--type", "q4_0")
+        _, floats = self.quantize("--requantize", "--type", "f16", source=four, out="floats.gguf")
+        j, _ = self.quantize(*self.SMALL, "--requantize", source=floats, out="again.gguf")
+        self.assertTrue(any("lose nothing as q4_0" in note for note in j["notes"]), j["notes"])
 
     def test_calibrated_on_files(self):
         plain = self.d / "plain.txt"

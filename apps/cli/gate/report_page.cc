@@ -82,14 +82,34 @@ std::string GatePart(const ordered_json& gate) {
   return s + "</table>\n";
 }
 
+// What could be had: size of the tensors against expected KLD, and how often each type was chosen.
+std::string Allocation(const ordered_json& allocation) {
+  if (!allocation.contains("curve")) return {};
+  std::string s = "<h2>Types by sensitivity</h2>\n<p>Matrices of the layers:";
+  for (const auto& [type, n] : Part(allocation, "types").items()) s += " " + Escaped(n.dump()) + " " + Escaped(type);
+  s += ".</p>\n<table>\n<tr><th class=\"n\">bits in the layers</th><th class=\"n\">bytes</th><th class=\"n\">expected KLD</th></tr>\n";
+  const auto row = [&](const ordered_json& p, const char* mark) {
+    s += fmt::format("<tr><td class=\"n\">{:.3f}</td><td class=\"n\">{}</td><td class=\"n\">{:.6f}{}</td></tr>\n", Number(p, "body_bpw"),
+                     Cell(p, "bytes"), Number(p, "kld"), mark);
+  };
+  if (const ordered_json& curve = Part(allocation, "curve"); curve.is_array())
+    for (const ordered_json& p : curve) row(p, "");
+  row(Part(allocation, "expected"), " (this file)");
+  return s + "</table>\n";
+}
+
 std::string Tensors(const ordered_json& tensors) {
   std::string s =
-      "<table>\n<tr><th>tensor</th><th>from</th><th>to</th><th class=\"n\">bytes</th><th class=\"n\">relative error</th></tr>\n";
+      "<table>\n<tr><th>tensor</th><th>from</th><th>to</th><th class=\"n\">bytes</th><th class=\"n\">relative error</th>"
+      "<th class=\"n\">KLD of its errors</th><th class=\"n\">expected KLD</th></tr>\n";
   if (tensors.is_array())
     for (const ordered_json& t : tensors) {
-      const double error = Number(t, "error");
-      s += fmt::format("<tr><td>{}</td><td>{}</td><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td></tr>\n", Cell(t, "name"),
-                       Cell(t, "from"), Cell(t, "scheme"), Cell(t, "bytes"), std::isfinite(error) ? fmt::format("{:.6f}", error) : "");
+      const auto figure = [](double x) { return std::isfinite(x) ? fmt::format("{:.6f}", x) : ""; };
+      const ordered_json& sensitivity = Part(t, "sensitivity");
+      s += fmt::format("<tr><td>{}</td><td>{}</td><td>{}</td>", Cell(t, "name"), Cell(t, "from"), Cell(t, "scheme"));
+      s += fmt::format("<td class=\"n\">{}</td><td class=\"n\">{}</td>", Cell(t, "bytes"), figure(Number(t, "error")));
+      s += fmt::format("<td class=\"n\">{}</td><td class=\"n\">{}</td></tr>\n", figure(Number(sensitivity, "kld")),
+                       figure(Number(sensitivity, "loss")));
     }
   return s + "</table>\n";
 }
@@ -114,7 +134,7 @@ bool ReadPoint(const ordered_json& o, SizePoint* p) {
 
 std::string ReportPage(const ordered_json& run, const PointsKey& key, const std::vector<SizePoint>& points) {
   ordered_json recipe;
-  for (const char* name : {"recipe", "type", "head", "search", "budget_bpw", "norms", "calibration"})
+  for (const char* name : {"recipe", "type", "head", "search", "budget_bpw", "body_bpw_limit", "norms", "allocation", "calibration"})
     if (run.is_object() && run.contains(name)) recipe[name] = run[name];
   std::string s = "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\"><title>slm quantize: " + Cell(Part(run, "file"), "path") +
                   "</title>\n<style>" + kStyle + "</style>\n<h1>" + Cell(Part(run, "file"), "path") + "</h1>\n";
@@ -125,6 +145,7 @@ std::string ReportPage(const ordered_json& run, const PointsKey& key, const std:
     for (const ordered_json& n : notes) s += "<li>" + Escaped(n.is_string() ? n.get<std::string>() : n.dump()) + "</li>\n";
     s += "</ul>\n";
   }
+  s += Allocation(Part(run, "allocation"));
   s += "<h2>Tensors</h2>\n" + Tensors(Part(run, "tensors"));
   s += "<h2>Recipe</h2>\n<pre>" + Escaped(recipe.dump(2, ' ', false, ordered_json::error_handler_t::replace)) + "</pre>\n";
   return s + Data(key, points) + "</html>\n";

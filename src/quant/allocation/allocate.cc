@@ -1,5 +1,5 @@
 // See allocate.h.
-#include "quant/allocate.h"
+#include "quant/allocation/allocate.h"
 
 #include <fmt/format.h>
 

@@ -1,5 +1,5 @@
 // Budgets against all combinations of small cases, and against the bound of the relaxation for large ones.
-#include "quant/allocate.h"
+#include "quant/allocation/allocate.h"
 
 #include <gtest/gtest.h>
 

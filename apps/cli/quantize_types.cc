@@ -1,0 +1,155 @@
+// See quantize_types.h.
+#include "quantize_types.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <map>
+#include <nlohmann/json.hpp>
+
+namespace slm::cli {
+namespace {
+using nlohmann::ordered_json;
+
+// Of what is asked for, when nothing was measured yet: half of the files would miss a budget that is spent to the last.
+constexpr double kFirstShare = 0.85, kNextShare = 0.9;
+
+std::map<DType, int> CountsOf(const quant::Plan& plan) {
+  std::map<DType, int> counts;
+  for (const quant::Choice& c : plan.choices)
+    if (c.is_body) ++counts[c.dtype];
+  return counts;
+}
+
+ordered_json PointJson(const quant::ExpectedPoint& p) { return {{"body_bpw", p.body_bpw}, {"bytes", p.bytes}, {"kld", p.kld}}; }
+
+}  // namespace
+
+std::string LowerName(DType dtype) {
+  std::string name(Info(dtype).name);
+  std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return name;
+}
+
+ordered_json RecipeJson(const quant::Recipe& r) {
+  ordered_json allocation = nullptr;
+  if (r.allocates()) {
+    ordered_json types = ordered_json::array();
+    for (const DType t : r.types) types.push_back(LowerName(t));
+    allocation = {{"by", "least expected KLD, measured on the calibration text"},
+                  {"candidates", types},
+                  {"most_kld", r.most_kld > 0 ? ordered_json(r.most_kld) : ordered_json(nullptr)},
+                  {"most_tries", r.most_kld > 0 ? kMostTries : 1},
+                  {"sequences", r.measured_sequences},
+                  {"rows", r.measured_rows},
+                  {"followed_tokens", r.followed_tokens}};
+  }
+  const ordered_json calibration = {{"weights", r.weighted ? "inputs" : "equal"},
+                                    {"fold", r.fold ? "awq" : "none"},
+                                    {"gptq", r.gptq},
+                                    {"damping", r.damping},
+                                    {"every_candidate", r.every_candidate},
+                                    {"inputs", r.inputs == quant::LayerInputs::kStored ? "stored" : "float"},
+                                    {"fold_points", r.fold_points},
+                                    {"fold_rows", r.fold_rows},
+                                    {"most_energy", r.most_energy},
+                                    {"gate_sequences", r.gate_sequences}};
+  return {{"recipe", r.name},
+          {"type", r.allocates() ? "measured" : LowerName(r.body)},
+          {"head", LowerName(r.head)},
+          {"search", r.search == quant::Search::kRefit ? "refit" : "rtn"},
+          {"budget_bpw", r.bpw > 0 ? ordered_json(r.bpw) : ordered_json(nullptr)},
+          {"body_bpw_limit", r.body_bpw > 0 ? ordered_json(r.body_bpw) : ordered_json(nullptr)},
+          {"norms", "f32"},
+          {"allocation", std::move(allocation)},
+          {"calibration", r.calibrated() ? calibration : ordered_json(nullptr)}};
+}
+
+std::optional<double> NextBudget(std::span<const Try> tries, double most_kld) {
+  if (tries.empty()) return kFirstShare * most_kld;
+  if (tries.size() + 1 >= kMostTries) return std::nullopt;
+  const Try& before = tries.back();
+  // What measuring found beyond the expected grows with it; at least a tenth less each time.
+  return kNextShare * before.expected.kld * std::min(1.0, most_kld / before.kld);
+}
+
+Result<Try> ChooseTypes(const quant::Sensitivities& sensitivities, std::span<const Try> tries, quant::Plan* plan) {
+  const quant::Recipe& r = plan->recipe;
+  Try next;
+  if (r.most_kld <= 0) {
+    const auto kind = r.bpw <= 0 && r.body_bpw_is_wish ? quant::BudgetKind::kWish : quant::BudgetKind::kFirm;
+    SLM_ASSIGN_OR_RETURN(next.expected, quant::AllocateTypes(sensitivities, {.body_bpw = r.body_bpw, .bpw = r.bpw, .kind = kind}, plan));
+    return next;
+  }
+  quant::Plan best = *plan;
+  SLM_ASSIGN_OR_RETURN(const quant::ExpectedPoint least, quant::AllocateTypes(sensitivities, {}, &best));
+  for (std::optional<double> budget = NextBudget(tries, r.most_kld); budget && *budget > least.kld; *budget *= kNextShare) {
+    SLM_ASSIGN_OR_RETURN(next.expected, quant::AllocateTypes(sensitivities, {.kld = *budget}, plan));
+    if (tries.empty() || next.expected.bytes > tries.back().expected.bytes) return next;
+  }
+  *plan = std::move(best);
+  next.expected = least;
+  next.last = true;
+  return next;
+}
+
+std::vector<std::string> GridNotes(const quant::Sensitivities& s) {
+  constexpr double kNothing = 1e-10;  // of the products' power: what f32 leaves
+  std::vector<std::string> notes;
+  for (size_t t = 0; t < s.types.size(); ++t) {
+    const auto n = std::count_if(s.matrices.begin(), s.matrices.end(), [&](const quant::MatrixSensitivity& one) {
+      return one.errors[t] >= 0 && one.errors[t] < kNothing && one.kld > 0;
+    });
+    if (n > 0)
+      notes.push_back(
+          fmt::format("{} matrices lose nothing as {}: their values lie on its grid, as after dequantizing; --types leaves it out", n,
+                      LowerName(s.types[t])));
+  }
+  return notes;
+}
+
+std::string TypesText(const quant::Plan& plan, const Try& chosen) {
+  std::string text;
+  for (const auto& [dtype, n] : CountsOf(plan)) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", n, LowerName(dtype));
+  return fmt::format("types by sensitivity: {}; expected KLD of the layers {:.6f}", text, chosen.expected.kld);
+}
+
+std::string TryText(size_t number, const Try& one, double most_kld) {
+  return fmt::format("try {}: {:.3f} bits in the layers, expected KLD {:.6f}, measured {:.6f}: {} {}", number, one.expected.body_bpw,
+                     one.expected.kld, one.kld, one.kld <= most_kld ? "keeps to" : "misses", most_kld) +
+         (one.last && one.kld > most_kld ? "; nothing loses less" : "");
+}
+
+ordered_json AllocationJson(const quant::Sensitivities& s, const quant::Plan& plan, std::span<const Try> tries) {
+  ordered_json j;
+  j["types"] = ordered_json::object();
+  for (const auto& [dtype, n] : CountsOf(plan)) j["types"][LowerName(dtype)] = n;
+  j["together"] = s.together;
+  j["tokens"] = s.tokens;
+  j["expected"] = PointJson(tries.back().expected);
+  j["curve"] = ordered_json::array();
+  for (const quant::ExpectedPoint& p : quant::ExpectedCurve(s, plan)) j["curve"].push_back(PointJson(p));
+  j["tries"] = ordered_json::array();
+  for (const Try& t : tries) {
+    j["tries"].push_back(PointJson(t.expected));
+    j["tries"].back()["measured"] = t.kld > 0 ? ordered_json(t.kld) : ordered_json(nullptr);
+  }
+  return j;
+}
+
+ordered_json SensitivityJson(const quant::Sensitivities& s, const quant::Choice& choice) {
+  const auto one =
+      std::find_if(s.matrices.begin(), s.matrices.end(), [&](const quant::MatrixSensitivity& m) { return m.tensor == choice.tensor; });
+  if (one == s.matrices.end()) return nullptr;
+  ordered_json errors = ordered_json::object();
+  double loss = 0;
+  for (size_t t = 0; t < s.types.size(); ++t) {
+    if (one->errors[t] < 0) continue;
+    errors[LowerName(s.types[t])] = one->errors[t];
+    if (s.types[t] == choice.dtype) loss = one->Loss(t);
+  }
+  return {{"kld", one->kld}, {"errors", errors}, {"loss", loss}};
+}
+
+}  // namespace slm::cli

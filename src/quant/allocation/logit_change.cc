@@ -1,0 +1,147 @@
+// See logit_change.h.
+#include "quant/allocation/logit_change.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/check.h"
+#include "kernels/norm/contract.h"
+
+namespace slm::quant {
+namespace {
+using model::Role;
+
+constexpr int64_t kPartRows = 1024;  // of the vocabulary
+
+// The final norm of each row, as the graph computes it.
+class FinalNorm {
+ public:
+  FinalNorm(const model::Model& m, Isa isa) : eps_(m.config.rms_eps), kernel_(kernels::Norm(isa)) {
+    weight_ = model::DequantizeAll(*m.Find(Role::kFinalNorm));
+    for (float& w : weight_) w += m.config.norm_offset;
+  }
+  void Apply(const float* x, float* out) const { kernel_.rms_norm(x, weight_.data(), eps_, static_cast<int>(weight_.size()), out); }
+
+ private:
+  std::vector<float> weight_;
+  const float eps_;
+  const kernels::NormKernels kernel_;
+};
+
+// Of one token: sums of e^(z - top), and of each change times d and e^d.
+struct TokenSums {
+  double top = -INFINITY, whole = 0;
+  std::vector<double> moved, grown;
+};
+
+class Sums {
+ public:
+  Sums(const model::Model& m, int64_t tokens, size_t changes) : scale_(m.config.logit_scale), cap_(m.config.logit_softcap) {
+    tokens_.resize(static_cast<size_t>(tokens));
+    for (TokenSums& t : tokens_) t.moved.assign(changes, 0.0), t.grown.assign(changes, 0.0);
+  }
+
+  // Of token `i`: `p` becomes e^(logit - top) of the products `z` [n] with the head. Lowers earlier sums to the new top.
+  void Open(size_t i, const float* z, int64_t n, std::vector<double>* p) {
+    TokenSums& t = tokens_[i];
+    p->resize(static_cast<size_t>(n));
+    double top = t.top;
+    for (size_t v = 0; v < p->size(); ++v) top = std::max(top, (*p)[v] = Logit(static_cast<double>(z[v])));
+    const double lower = std::exp(t.top - top);
+    t.top = top;
+    t.whole *= lower;
+    for (double& x : t.moved) x *= lower;
+    for (double& x : t.grown) x *= lower;
+    for (double& x : *p) t.whole += x = std::exp(x - top);
+  }
+  // What `change` adds to the products: `d` [p.size()].
+  void Add(size_t i, size_t change, const float* z, const float* d, const std::vector<double>& p) {
+    double moved = 0, grown = 0;
+    for (size_t v = 0; v < p.size(); ++v) {
+      const auto at = static_cast<double>(z[v]), by = static_cast<double>(d[v]);
+      const double change_of_logit = cap_ == 0 ? by * scale_ : Logit(at + by) - Logit(at);
+      moved += p[v] * change_of_logit;
+      grown += p[v] * std::exp(change_of_logit);
+    }
+    tokens_[i].moved[change] += moved;
+    tokens_[i].grown[change] += grown;
+  }
+  double MeanKld(size_t change) const {
+    double sum = 0;
+    for (const TokenSums& t : tokens_) sum += std::max(0.0, std::log(t.grown[change] / t.whole) - t.moved[change] / t.whole);
+    return sum / static_cast<double>(tokens_.size());
+  }
+
+ private:
+  double Logit(double z) const { return cap_ == 0 ? z * scale_ : cap_ * std::tanh(z * scale_ / cap_); }
+
+  const double scale_, cap_;
+  std::vector<TokenSums> tokens_;
+};
+
+}  // namespace
+
+Result<std::vector<double>> MeanDivergences(const model::Model& m, const Machine& machine, std::span<const float> rows,
+                                            std::span<const std::span<const float>> changed) {
+  const int64_t width = m.config.d_model, n = static_cast<int64_t>(rows.size()) / width;
+  const auto n_changes = static_cast<int64_t>(changed.size());
+  const FinalNorm norm(m, machine.isa);
+  Matrix x(n, width), change(n * n_changes, width);  // row i * n_changes + c: of token i what change c adds to it
+  auto prepare = [&](int thread, int n_threads) {
+    const Range mine = SplitRange(n, 1, thread, n_threads);
+    for (int64_t i = mine.begin; i < mine.end; ++i) {
+      norm.Apply(rows.data() + i * width, x.Row(i));
+      for (int64_t c = 0; c < n_changes; ++c) {
+        float* to = change.Row(i * n_changes + c);
+        norm.Apply(changed[static_cast<size_t>(c)].data() + i * width, to);
+        for (int64_t j = 0; j < width; ++j) to[j] -= x.Row(i)[j];
+      }
+    }
+  };
+  machine.team->Run(prepare);
+  const model::Tensor& head = *m.Find(m.config.tied_head ? Role::kEmbedding : Role::kHead);
+  Sums sums(m, n, changed.size());
+  Matrix part(std::min<int64_t>(kPartRows, m.config.vocab_size), width);
+  Matrix z(n, part.rows()), d(n * n_changes, part.rows());
+  for (int64_t at = 0; at < m.config.vocab_size; at += kPartRows) {
+    const int64_t n_rows = std::min<int64_t>(kPartRows, m.config.vocab_size - at);
+    if (n_rows < part.rows()) part = Matrix(n_rows, width), z = Matrix(n, n_rows), d = Matrix(n * n_changes, n_rows);
+    auto read = [&](int thread, int n_threads) {
+      const Range mine = SplitRange(n_rows, 1, thread, n_threads);
+      for (int64_t r = mine.begin; r < mine.end; ++r) model::ReadRows(head, at + r, at + r + 1, part.Row(r));
+    };
+    machine.team->Run(read);
+    if (!head.data.empty()) {
+      const uint64_t row_bytes = head.data.size() / static_cast<uint64_t>(head.dims[0]);
+      m.DropPages(head.data.subspan(static_cast<uint64_t>(at) * row_bytes, static_cast<uint64_t>(n_rows) * row_bytes));
+    }
+    const Multiplier words(machine, part);
+    words.Multiply(x, z);
+    words.Multiply(change, d);
+    auto add = [&](int thread, int n_threads) {
+      std::vector<double> p;
+      const Range mine = SplitRange(n, 1, thread, n_threads);
+      for (int64_t i = mine.begin; i < mine.end; ++i) {
+        sums.Open(static_cast<size_t>(i), z.Row(i), n_rows, &p);
+        for (int64_t c = 0; c < n_changes; ++c)
+          sums.Add(static_cast<size_t>(i), static_cast<size_t>(c), z.Row(i), d.Row(i * n_changes + c), p);
+      }
+    };
+    machine.team->Run(add);
+  }
+  std::vector<double> mean(changed.size());
+  for (size_t c = 0; c < mean.size(); ++c) {
+    mean[c] = sums.MeanKld(c);
+    if (!std::isfinite(mean[c]))
+      return Error(Code::kCorrupt, "NaN or infinity in the logits of the float model", "the weights are damaged");
+  }
+  return mean;
+}
+
+uint64_t DivergenceBytes(const model::Model& m, int64_t n_tokens, int64_t n_changes) {
+  const int64_t rows = n_tokens * (n_changes + 1), e = m.config.d_model;
+  return static_cast<uint64_t>(Matrix::BytesOf(rows, e) + Matrix::BytesOf(rows, kPartRows) + 2 * Matrix::BytesOf(kPartRows, e) +
+                               16 * n_tokens * n_changes);
+}
+
+}  // namespace slm::quant

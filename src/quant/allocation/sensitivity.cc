@@ -1,0 +1,276 @@
+// See sensitivity.h.
+#include "quant/allocation/sensitivity.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <map>
+#include <memory>
+#include <numeric>
+#include <set>
+
+#include "backend/cpu/block_runner.h"
+#include "base/threads.h"
+#include "quant/allocation/logit_change.h"
+#include "quant/calibrate.h"
+#include "quant/hidden_states.h"
+#include "quant/layer_weights.h"
+#include "quant/rounding.h"
+#include "quant/statistics.h"
+
+namespace slm::quant {
+namespace {
+using backend::BlockRunner;
+using model::Tensor;
+
+size_t SequencesOf(const Recipe& r, const CalibrationText& text) {
+  return std::min(text.sequences.size(), static_cast<size_t>(r.measured_sequences));
+}
+
+// Four bits in groups of 32 on a grid that no format has (the largest value falls between two codes): weights that were dequantized from
+// some format are changed like any other.
+std::vector<float> Coarse(const LayerTensor& t) {
+  std::vector<float> out(t.values.size());
+  const auto width = static_cast<size_t>(t.width);
+  for (size_t row = 0; row < out.size(); row += width)
+    for (size_t g = 0; g < width; g += 32) {
+      const size_t begin = row + g, end = row + std::min(g + 32, width);
+      float most = 0;
+      for (size_t i = begin; i < end; ++i) most = std::max(most, std::abs(t.values[i]));
+      const float scale = most / 6.5f;
+      for (size_t i = begin; i < end; ++i) out[i] = scale > 0 ? std::nearbyint(t.values[i] / scale) * scale : 0;
+    }
+  return out;
+}
+
+// Some rows of `values`, shaped like `t`, spread evenly.
+LayerTensor Sample(const LayerTensor& t, std::span<const float> values, int64_t rows) {
+  LayerTensor s{.role = t.role, .tensor = t.tensor, .rows = std::min(t.rows, rows), .width = t.width, .values = {}, .fold = {}};
+  for (int64_t i = 0; i < s.rows; ++i) {
+    const auto row = values.subspan(static_cast<size_t>(i * t.rows / s.rows * t.width), static_cast<size_t>(t.width));
+    s.values.insert(s.values.end(), row.begin(), row.end());
+  }
+  return s;
+}
+
+class Measurement {
+ public:
+  Measurement(const Plan& plan, const Machine& machine, std::function<bool()> cancelled)
+      : recipe_(plan.recipe), machine_(machine), cancelled_(std::move(cancelled)) {
+    found_.types = recipe_.types;
+    for (const Choice& c : plan.choices)
+      if (IsAllocated(c)) allocated_.insert(c.tensor);
+  }
+
+  Status Begin(std::shared_ptr<const model::Model> m, const CalibrationText& text) {
+    if (text.tokens() == 0) return Error(Code::kInvalidArgument, "no tokens to calibrate on", "give a longer text");
+    longest_ = static_cast<int>(text.longest());
+    SLM_ASSIGN_OR_RETURN(decoder_, graph::BuildDecoder(m, {.max_context = longest_}));
+    SLM_ASSIGN_OR_RETURN(streams_, Embed(*m, std::span(text.sequences).first(SequencesOf(recipe_, text))));
+    for (const HiddenStates& s : streams_) found_.tokens += s.n;
+    return Ok();
+  }
+
+  Status Layer(int layer) {
+    const std::vector<HiddenStates> entering = Prefixes();
+    SLM_ASSIGN_OR_RETURN(const auto runner, Runner(layer, {}));
+    SLM_RETURN_IF_ERROR(Observe(*runner));
+    for (auto& change : changes_) SLM_RETURN_IF_ERROR(Through(*runner, change, &change));
+    SLM_ASSIGN_OR_RETURN(const LayerWeights weights, LayerWeights::Read(*decoder_.model, layer));
+    std::map<const Tensor*, std::vector<float>> coarse;
+    for (const LayerTensor& t : weights.tensors())
+      if (allocated_.contains(t.tensor)) coarse[t.tensor] = Coarse(t);
+    std::vector<MatrixSensitivity> here;
+    SLM_RETURN_IF_ERROR(Errors(layer, weights, coarse, &here));
+    SLM_RETURN_IF_ERROR(Shares(layer, entering, coarse, &here));
+    for (MatrixSensitivity& one : here) found_.matrices.push_back(std::move(one));
+    return Ok();
+  }
+
+  // The KLD that each layer's change has become.
+  Result<Sensitivities> Finish() {
+    std::vector<std::vector<float>> changed;
+    const std::vector<float> rows = Joined(Prefixes());
+    for (const auto& change : changes_) changed.push_back(Joined(change));
+    changed.push_back(Joined(together_));
+    const std::vector<std::span<const float>> views(changed.begin(), changed.end());
+    SLM_ASSIGN_OR_RETURN(const std::vector<double> kld, MeanDivergences(*decoder_.model, machine_, rows, views));
+    const double sum = std::accumulate(kld.begin(), kld.end() - 1, 0.0);
+    if (sum > 0) found_.together = kld.back() / sum;
+    for (MatrixSensitivity& one : found_.matrices) one.kld *= kld[static_cast<size_t>(one.layer)];
+    return std::move(found_);
+  }
+
+ private:
+  Status GoOn() const { return cancelled_ && cancelled_() ? Status(Error(Code::kCancelled, "interrupted")) : Ok(); }
+
+  Result<std::unique_ptr<BlockRunner>> Runner(int layer, std::vector<backend::Replacement> replaced) {
+    return BlockRunner::Create(decoder_, {.layer = layer, .max_tokens = longest_, .isa = machine_.isa, .replaced = std::move(replaced)},
+                               *machine_.team);
+  }
+  Status Through(BlockRunner& runner, const std::vector<HiddenStates>& from, std::vector<HiddenStates>* to) const {
+    to->resize(from.size());
+    for (size_t i = 0; i < from.size(); ++i) {
+      SLM_RETURN_IF_ERROR(GoOn());
+      (*to)[i].n = from[i].n;
+      (*to)[i].rows.resize(from[i].rows.size());
+      runner.Run(from[i].rows.data(), from[i].n, (*to)[i].rows.data());
+    }
+    return Ok();
+  }
+
+  // Nothing is fitted to the last ones; of a single sequence there is no other.
+  bool IsJudged(size_t sequence) const { return sequence + (streams_.size() + 3) / 4 >= streams_.size(); }
+  bool IsFitted(size_t sequence) const { return streams_.size() == 1 || !IsJudged(sequence); }
+
+  std::vector<HiddenStates> Prefixes() const {
+    std::vector<HiddenStates> out;
+    const auto width = static_cast<size_t>(decoder_.model->config.d_model);
+    for (size_t i = 0; i < streams_.size(); ++i) {
+      if (!IsJudged(i)) continue;
+      const int n = std::min(streams_[i].n, recipe_.followed_tokens);
+      out.push_back({n, {streams_[i].rows.begin(), streams_[i].rows.begin() + static_cast<int64_t>(static_cast<size_t>(n) * width)}});
+    }
+    return out;
+  }
+  // Every second row of all of them: neighbours say much the same.
+  std::vector<float> Joined(const std::vector<HiddenStates>& all) const {
+    std::vector<float> out;
+    const auto width = static_cast<int64_t>(decoder_.model->config.d_model);
+    for (const HiddenStates& s : all)
+      for (int i = 0; i < s.n; i += 2) out.insert(out.end(), s.rows.begin() + i * width, s.rows.begin() + (i + 1) * width);
+    return out;
+  }
+
+  // Moves the text through the float layer and gathers what its matrices read.
+  Status Observe(BlockRunner& runner) {
+    fitted_.clear();
+    judged_.clear();
+    input_of_.clear();
+    for (const backend::LayerInput& in : runner.inputs()) {
+      for (const Tensor* t : in.matrices) input_of_[t] = fitted_.size();
+      fitted_.emplace_back(machine_, in.width, recipe_.most_energy);
+      judged_.emplace_back(machine_, in.width, recipe_.most_energy);
+    }
+    for (size_t s = 0; s < streams_.size(); ++s) {
+      SLM_RETURN_IF_ERROR(GoOn());
+      runner.Run(streams_[s].rows.data(), streams_[s].n, streams_[s].rows.data());
+      for (size_t i = 0; i < fitted_.size(); ++i) {
+        if (IsFitted(s)) fitted_[i].Add(runner.inputs()[i].rows, streams_[s].n);
+        if (IsJudged(s)) judged_[i].Add(runner.inputs()[i].rows, streams_[s].n);
+      }
+    }
+    for (size_t i = 0; i < fitted_.size(); ++i) fitted_[i].Finish(), judged_[i].Finish();
+    return Ok();
+  }
+
+  // The relative errors of the products of every type; `kld` becomes 1 over that of the coarse grid.
+  Status Errors(int layer, const LayerWeights& weights, const std::map<const Tensor*, std::vector<float>>& coarse,
+                std::vector<MatrixSensitivity>* out) {
+    for (size_t input = 0; input < fitted_.size(); ++input) {
+      const ProductError products(machine_, judged_[input]);
+      const RoundingOptions nearest{.search = recipe_.search, .weighted = recipe_.weighted, .gptq = false, .damping = recipe_.damping};
+      RoundingOptions gptq = nearest;
+      gptq.gptq = true;
+      Rounder plain(machine_, fitted_[input], nearest), feedback(machine_, fitted_[input], gptq);
+      for (const LayerTensor& t : weights.tensors()) {
+        if (!coarse.contains(t.tensor) || input_of_.at(t.tensor) != input) continue;
+        SLM_RETURN_IF_ERROR(GoOn());
+        const LayerTensor sample = Sample(t, t.values, recipe_.measured_rows);
+        const double power = products.Power(sample);
+        const auto error = [&](Rounder& rounder, DType dtype) -> Result<double> {
+          SLM_ASSIGN_OR_RETURN(const Rounded r, rounder.Round(sample, dtype));
+          return power > 0 ? products.Of(sample, r.values) / power : 0;
+        };
+        MatrixSensitivity one{.tensor = t.tensor, .layer = layer, .errors = {}};
+        std::map<bool, double> gains;  // of error feedback, by whether blocks are super-blocks: the number of bits hardly matters
+        for (const DType dtype : found_.types) {
+          if (t.width % Info(dtype).block != 0 || dtype == t.tensor->dtype) {  // of the source's own blocks nothing is lost
+            one.errors.push_back(dtype == t.tensor->dtype ? 0 : -1);
+            continue;
+          }
+          const bool super = Info(dtype).block > 32;
+          if (recipe_.gptq && !gains.contains(super)) {
+            const DType four = super ? DType::kQ4_K : DType::kQ4_0;
+            SLM_ASSIGN_OR_RETURN(const double without, error(plain, four));
+            SLM_ASSIGN_OR_RETURN(const double with, error(feedback, four));
+            gains[super] = without > 0 ? std::min(1.0, with / without) : 1;
+          }
+          SLM_ASSIGN_OR_RETURN(const double e, error(plain, dtype));
+          one.errors.push_back(recipe_.gptq ? e * gains[super] : e);
+        }
+        const double reference = power > 0 ? products.Of(sample, Sample(t, coarse.at(t.tensor), recipe_.measured_rows).values) / power : 0;
+        one.kld = reference > 0 ? 1 / reference : 0;
+        out->push_back(std::move(one));
+      }
+    }
+    return Ok();
+  }
+
+  // Multiplies each matrix's `kld` with its share of what the coarse layer changes, and follows that change from here on.
+  Status Shares(int layer, const std::vector<HiddenStates>& entering, const std::map<const Tensor*, std::vector<float>>& coarse,
+                std::vector<MatrixSensitivity>* here) {
+    const std::vector<HiddenStates> want = Prefixes();
+    std::vector<HiddenStates> got;
+    double sum = 0;
+    for (MatrixSensitivity& one : *here) {
+      SLM_ASSIGN_OR_RETURN(const auto runner, Runner(layer, {{one.tensor, coarse.at(one.tensor)}}));
+      SLM_RETURN_IF_ERROR(Through(*runner, entering, &got));
+      double error = 0;
+      for (size_t i = 0; i < want.size(); ++i) error += want[i].n * OutputError(want[i].rows, got[i].rows, decoder_.model->config.d_model);
+      one.kld *= error;
+      sum += error;
+    }
+    for (MatrixSensitivity& one : *here) one.kld = sum > 0 ? one.kld / sum : 0;
+    std::vector<backend::Replacement> all;
+    for (const auto& [tensor, values] : coarse) all.push_back({tensor, values});
+    SLM_ASSIGN_OR_RETURN(const auto runner, Runner(layer, std::move(all)));
+    SLM_RETURN_IF_ERROR(Through(*runner, entering, &changes_.emplace_back()));
+    return Through(*runner, layer == 0 ? entering : std::vector<HiddenStates>(together_), &together_);
+  }
+
+  const Recipe& recipe_;
+  const Machine machine_;
+  const std::function<bool()> cancelled_;
+  std::set<const Tensor*> allocated_;
+  graph::Graph decoder_;
+  int longest_ = 0;
+  std::vector<HiddenStates> streams_;               // of the float model
+  std::vector<std::vector<HiddenStates>> changes_;  // by layer: the prefixes as they are when that layer alone is coarse
+  std::vector<HiddenStates> together_;              // when all are
+  std::vector<InputStatistics> fitted_, judged_;
+  std::map<const Tensor*, size_t> input_of_;
+  Sensitivities found_;
+};
+
+}  // namespace
+
+bool IsAllocated(const Choice& c) {
+  const bool kept = c.tensor->dtype == c.dtype && Info(c.dtype).block > 1;  // copied as it is: more bits would hold nothing
+  return c.is_body && !kept && c.tensor->dims.back() % 32 == 0;
+}
+
+Result<Sensitivities> MeasureSensitivities(const model::Model& m, const Plan& plan, const WriteOptions& options) {
+  if (!options.text) return Error(Code::kInvalidArgument, "the recipe " + plan.recipe.name + " needs calibration text");
+  SLM_ASSIGN_OR_RETURN(const auto team, ThreadTeam::Create(options.n_threads));
+  Measurement measurement(plan, {team.get(), options.isa}, options.cancelled);
+  SLM_RETURN_IF_ERROR(measurement.Begin(std::shared_ptr<const model::Model>(std::shared_ptr<void>(), &m), *options.text));
+  for (int layer = 0; layer < m.config.n_layers; ++layer) {
+    SLM_RETURN_IF_ERROR(measurement.Layer(layer));
+    if (options.layer_done) options.layer_done(layer + 1);
+  }
+  return measurement.Finish();
+}
+
+uint64_t SensitivityBytes(const model::Model& m, const Recipe& recipe, const CalibrationText& text, int n_threads) {
+  const auto n_sequences = static_cast<int64_t>(SequencesOf(recipe, text));
+  const int64_t longest = text.longest(), e = m.config.d_model, prefix = (n_sequences + 3) / 4 * recipe.followed_tokens;
+  const int64_t q = int64_t{m.config.n_heads} * m.config.head_dim, f = m.config.d_ff, widest = std::max({e, f, q});
+  const int64_t followed = 4 * e * prefix * (m.config.n_layers + 4);
+  // As calibration; with the second moments of the judged sequences, both packed; and the followed text.
+  const int64_t more = 4 * (2 * e * e + q * q + f * f) + 8 * widest * widest + followed;
+  return CalibrationBytes(m, recipe, n_sequences * longest, longest, n_threads) + static_cast<uint64_t>(more) +
+         DivergenceBytes(m, prefix / 2, m.config.n_layers + 1);
+}
+
+}  // namespace slm::quant
