@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "backend/cpu/block_runner.h"
 #include "quant/awq.h"
@@ -48,10 +47,8 @@ struct Candidate {
 
 class Walk final : public Calibration {
  public:
-  Walk(const Plan& plan, const Machine& machine, std::function<bool()> cancelled)
-      : recipe_(plan.recipe), machine_(machine), cancelled_(std::move(cancelled)) {
-    for (const Choice& c : plan.choices) choices_[c.tensor] = c;
-  }
+  Walk(CalibrationTask task, const Machine& machine, std::function<bool()> cancelled)
+      : task_(std::move(task)), machine_(machine), cancelled_(std::move(cancelled)) {}
 
   Status Begin(std::shared_ptr<const Model> m, const CalibrationText& text) {
     if (text.tokens() == 0) return Error(Code::kInvalidArgument, "no tokens to calibrate on", "give a longer text");
@@ -64,8 +61,7 @@ class Walk final : public Calibration {
       for (size_t i = 0; i < tokens.size(); ++i) {
         if (tokens[i] < 0 || tokens[i] >= m->config.vocab_size)
           return Error(Code::kInvalidArgument, fmt::format("token {} is outside the vocabulary of {}", tokens[i], m->config.vocab_size));
-        model::Dequantize(table.dtype, table.data, tokens[i] * width, (tokens[i] + 1) * width,
-                          s.rows.data() + i * static_cast<size_t>(width));
+        model::ReadRows(table, tokens[i], tokens[i] + 1, s.rows.data() + i * static_cast<size_t>(width));
       }
       for (float& x : s.rows) x *= m->config.embedding_scale;
       streams_.push_back(std::move(s));
@@ -161,27 +157,24 @@ class Walk final : public Calibration {
 
   const InputStatistics& InputOf(const Tensor* t) const { return statistics_[input_of_.at(t)]; }
   // A matrix that calibration may change: not one that is copied as it is.
-  bool IsRounded(const LayerTensor& t) const {
-    const Choice& c = choices_.at(t.tensor);
-    return t.is_matrix() && (c.dtype != c.tensor->dtype || Info(c.dtype).block == 1);
-  }
+  bool IsRounded(const LayerTensor& t) const { return task_.matrices.contains(t.tensor); }
 
   Result<Candidate> Plain(int layer, bool gptq) {
     Candidate c;
-    SLM_ASSIGN_OR_RETURN(c.weights, LayerWeights::Read(*decoder_.model, layer));
+    SLM_ASSIGN_OR_RETURN(c.weights, LayerWeights::Read(*decoder_.model, layer, task_.vectors));
     SLM_RETURN_IF_ERROR(RoundAll(layer, gptq, &c));
     return c;
   }
 
   Result<Candidate> Folded(int layer, bool gptq) {
     Candidate c;
-    SLM_ASSIGN_OR_RETURN(c.weights, LayerWeights::Read(*decoder_.model, layer));
+    SLM_ASSIGN_OR_RETURN(c.weights, LayerWeights::Read(*decoder_.model, layer, task_.vectors));
     for (const FoldPlace place : {FoldPlace::kValueOutput, FoldPlace::kUpOutput, FoldPlace::kAttentionInput, FoldPlace::kMlpInput}) {
       std::vector<FoldMember> members;
       const Tensor* first = nullptr;
       for (const LayerTensor* t : c.weights.Members(place)) {
         if (!IsRounded(*t)) continue;
-        members.push_back({t->values, t->rows, choices_.at(t->tensor).dtype});
+        members.push_back({t->values, t->rows, task_.matrices.at(t->tensor)});
         if (!first) first = t->tensor;
       }
       const LayerTensor* source = c.weights.Source(place);
@@ -204,7 +197,7 @@ class Walk final : public Calibration {
       for (const LayerTensor& t : c->weights.tensors()) {
         if (!IsRounded(t) || input_of_.at(t.tensor) != input) continue;
         SLM_RETURN_IF_ERROR(GoOn());
-        SLM_ASSIGN_OR_RETURN(c->rounded[t.tensor], rounder.Round(t, choices_.at(t.tensor).dtype));
+        SLM_ASSIGN_OR_RETURN(c->rounded[t.tensor], rounder.Round(t, task_.matrices.at(t.tensor)));
       }
     }
     return Judge(layer, c);
@@ -241,11 +234,9 @@ class Walk final : public Calibration {
     CalibratedLayer out;
     for (const LayerTensor& t : c.weights.tensors()) {
       if (const auto it = c.rounded.find(t.tensor); it != c.rounded.end()) {
-        out.tensors[t.tensor] = {std::move(it->second.bytes), it->second.relative_error};
+        out.tensors[t.tensor] = {std::move(it->second.bytes), std::move(it->second.coded), it->second.relative_error};
       } else if (t.is_changed) {
-        StoredTensor& s = out.tensors[t.tensor];
-        s.bytes.resize(t.values.size() * sizeof(float));
-        std::memcpy(s.bytes.data(), t.values.data(), s.bytes.size());
+        out.tensors[t.tensor].bytes = FloatBytes(task_.vectors == VectorTypes::kOwn ? t.tensor->dtype : DType::kF32, t.values);
       }
     }
     out.report.layer = layer;
@@ -259,10 +250,10 @@ class Walk final : public Calibration {
     return out;
   }
 
-  const Recipe& recipe_;
+  const CalibrationTask task_;
+  const Recipe& recipe_ = task_.recipe;
   const Machine machine_;
   const std::function<bool()> cancelled_;
-  std::map<const Tensor*, Choice> choices_;
   graph::Graph decoder_;
   int longest_ = 0, layer_ = 0;
   std::vector<Stream> streams_, gate_;    // gate_: the first ones, as they entered the layer
@@ -284,9 +275,17 @@ int64_t CalibrationText::longest() const {
   return static_cast<int64_t>(n);
 }
 
-Result<std::unique_ptr<Calibration>> Calibration::Start(std::shared_ptr<const Model> m, const Plan& plan, const CalibrationText& text,
+CalibrationTask TaskOf(const Plan& plan) {
+  CalibrationTask task{.recipe = plan.recipe, .matrices = {}, .vectors = VectorTypes::kF32};
+  for (const Choice& c : plan.choices)
+    if (c.tensor->dims.size() == 2 && (c.dtype != c.tensor->dtype || Info(c.dtype).block == 1))
+      task.matrices[c.tensor] = StoredForm::Of(c.dtype);
+  return task;
+}
+
+Result<std::unique_ptr<Calibration>> Calibration::Start(std::shared_ptr<const Model> m, CalibrationTask task, const CalibrationText& text,
                                                         const Machine& machine, std::function<bool()> cancelled) {
-  auto walk = std::make_unique<Walk>(plan, machine, std::move(cancelled));
+  auto walk = std::make_unique<Walk>(std::move(task), machine, std::move(cancelled));
   SLM_RETURN_IF_ERROR(walk->Begin(std::move(m), text));
   return std::unique_ptr<Calibration>(std::move(walk));
 }

@@ -120,7 +120,7 @@ TEST(Awq, ErrorsAndChoiceAsNumpyHasThem) {
   for (const auto& want : expected["folds"]) {
     const auto place = want["input"] == 0 ? FoldPlace::kAttentionInput : FoldPlace::kMlpInput;
     std::vector<FoldMember> members;
-    for (const LayerTensor* t : weights.Members(place)) members.push_back({t->values, t->rows, DType::kQ4_0});
+    for (const LayerTensor* t : weights.Members(place)) members.push_back({t->values, t->rows, StoredForm::Of(DType::kQ4_0)});
     const Fold fold = SearchFold(o.machine(), members, statistics[0][want["input"].get<size_t>()],
                                  {.points = 20, .max_rows = 1 << 20, .search = Search::kNearest, .tied = {}});
     const auto errors = want["errors"].get<std::vector<double>>();
@@ -138,7 +138,8 @@ TEST(Awq, NothingToGainIsNoFold) {
   const auto statistics = Gather(o, 0);
   const auto weights = LayerWeights::Read(*o.model, 0).Take();
   std::vector<FoldMember> members;  // F16 holds the tiny models' weights exactly: no error to lower
-  for (const LayerTensor* t : weights.Members(FoldPlace::kAttentionInput)) members.push_back({t->values, t->rows, DType::kF16});
+  for (const LayerTensor* t : weights.Members(FoldPlace::kAttentionInput))
+    members.push_back({t->values, t->rows, StoredForm::Of(DType::kF16)});
   const Fold fold = SearchFold(o.machine(), members, statistics[0][0], {.tied = {}});
   EXPECT_EQ(fold.identity_error, 0);
   EXPECT_TRUE(fold.scale.empty());

@@ -139,14 +139,17 @@ class Searcher {
 
   Grid Nearest() const {
     const float levels = Levels(spec_.bits), half = static_cast<float>(Half());
-    if (range_.amax() < kTiny) return {.scale = 0, .min = 0, .zero = OneParameter() ? Half() : 0};
+    if (range_.amax() < kTiny) return {.scale = 0, .min = 0, .zero = OneParameter() ? Half() : spec_.least_zero};
     Candidate c;
     switch (spec_.scheme) {
       case Scheme::kSymmetric: c = {.scale = static_cast<double>(range_.amax() / (half - 1)), .zero = Half()}; break;
       case Scheme::kSignedExtreme: c = {.scale = static_cast<double>(range_.extreme / -half), .zero = Half()}; break;
       case Scheme::kIntegerZero: {
-        const float low = std::min(range_.low, 0.0f), scale = (std::max(range_.high, 0.0f) - low) / levels;
-        c = {.scale = static_cast<double>(scale), .zero = ZeroFor(low, scale)};
+        const float low = std::min(range_.low, 0.0f), high = std::max(range_.high, 0.0f);
+        float scale = (high - low) / levels;
+        const int zero = ZeroFor(low, scale);
+        if (zero == spec_.least_zero) scale = std::max(scale, high / (levels - static_cast<float>(zero)));
+        c = {.scale = static_cast<double>(scale), .zero = zero};
         break;
       }
       case Scheme::kFloatMin:
@@ -162,7 +165,7 @@ class Searcher {
 
   float LowEnd() const { return spec_.scheme == Scheme::kNegativeMin ? std::min(range_.low, 0.0f) : range_.low; }
   int ZeroFor(float low, float scale) const {
-    return static_cast<int>(std::min(std::max(std::nearbyint(-low / scale), 0.0f), Levels(spec_.bits)));
+    return static_cast<int>(std::min(std::max(std::nearbyint(-low / scale), static_cast<float>(spec_.least_zero)), Levels(spec_.bits)));
   }
   Grid Rounded(const Candidate& c) const {
     Grid g{
@@ -227,7 +230,7 @@ class Searcher {
     for (int step = -kSteps; step <= kSteps; ++step) {
       const float inverse = (Levels(spec_.bits) + 0.1f * static_cast<float>(step)) / span;
       const int zero = ZeroFor(low, 1 / inverse);
-      for (int z = std::max(zero - 1, 0); z <= std::min(zero + 1, (1 << spec_.bits) - 1); ++z)
+      for (int z = std::max(zero - 1, spec_.least_zero); z <= std::min(zero + 1, (1 << spec_.bits) - 1); ++z)
         Take(Refit(inverse, static_cast<float>(z), z));
     }
     Alternate(best_, kRounds);
