@@ -20,6 +20,7 @@
 #include "progress.h"
 #include "quant/quant.h"
 #include "quantize_folder.h"
+#include "quantize_json.h"
 #include "store.h"
 #include "telemetry/telemetry.h"
 #include "verb.h"
@@ -61,6 +62,17 @@ std::string LowerName(DType dtype) {
   return name;
 }
 
+// What the options change of the search and of calibration.
+void ChangeSteps(const QuantizeOptions& o, quant::Recipe* r) {
+  if (!o.search.empty()) r->search = o.search == "rtn" ? quant::Search::kNearest : quant::Search::kRefit;
+  if (!o.fold.empty()) r->fold = o.fold == "awq";
+  if (!o.weights.empty()) r->weighted = o.weights == "inputs";
+  if (!o.codes.empty()) r->gptq = o.codes == "gptq";
+  if (!o.inputs.empty()) r->inputs = o.inputs == "stored" ? quant::LayerInputs::kStored : quant::LayerInputs::kFloat;
+  if (o.damping > 0) r->damping = o.damping;
+  if (o.most_energy >= 0) r->most_energy = o.most_energy;
+}
+
 // The recipe with what the options change.
 Result<quant::Recipe> RecipeOf(const QuantizeOptions& o) {
   const auto& all = quant::Recipes();
@@ -71,11 +83,10 @@ Result<quant::Recipe> RecipeOf(const QuantizeOptions& o) {
     if (o.bits == bits) type = name;
   const TypeChoice& body = TypeNamed(type);
   if (IsFolderFormat(o.to)) {
-    if (!o.type.empty() || !o.head.empty() || o.bpw > 0)
-      return Error(Code::kInvalidArgument, "--type, --head and --bpw are of --to gguf", "folders take --bits, --group and --sym");
-    if (r.calibrated() || !o.report.empty() || o.gate.max_kld)
-      return Error(Code::kUnsupported, "--to " + o.to + ": calibrated recipes, the gate and the report are of --to gguf",
-                   "leave --recipe, --max-kld and --report out, and measure with slm eval DIR kld");
+    if (!o.type.empty() || !o.head.empty() || o.bpw > 0 || o.body_bpw >= 0)
+      return Error(Code::kInvalidArgument, "--type, --head, --bpw and --body-bpw are of --to gguf",
+                   "folders take --bits, --group and --sym");
+    ChangeSteps(o, &r);
     return r;
   }
   if (o.bits == 2 || o.bits == 3 || o.symmetric)
@@ -85,29 +96,13 @@ Result<quant::Recipe> RecipeOf(const QuantizeOptions& o) {
                  "GGUF has groups of 16 (q6_k) and of 32 (the others)");
   r.body = body.dtype;
   if (!o.head.empty()) r.head = TypeNamed(o.head).dtype;
-  if (!o.search.empty()) r.search = o.search == "rtn" ? quant::Search::kNearest : quant::Search::kRefit;
-  if (!o.fold.empty()) r.fold = o.fold == "awq";
-  if (!o.weights.empty()) r.weighted = o.weights == "inputs";
-  if (!o.codes.empty()) r.gptq = o.codes == "gptq";
-  if (!o.inputs.empty()) r.inputs = o.inputs == "stored" ? quant::LayerInputs::kStored : quant::LayerInputs::kFloat;
-  if (o.damping > 0) r.damping = o.damping;
-  if (o.most_energy >= 0) r.most_energy = o.most_energy;
+  ChangeSteps(o, &r);
   r.bpw = o.bpw;
   if (o.body_bpw >= 0) r.body_bpw = o.body_bpw;
   return r;
 }
 
 ordered_json RecipeJson(const quant::Recipe& r) {
-  const ordered_json calibration = {{"weights", r.weighted ? "inputs" : "equal"},
-                                    {"fold", r.fold ? "awq" : "none"},
-                                    {"gptq", r.gptq},
-                                    {"damping", r.damping},
-                                    {"every_candidate", r.every_candidate},
-                                    {"inputs", r.inputs == quant::LayerInputs::kStored ? "stored" : "float"},
-                                    {"fold_points", r.fold_points},
-                                    {"fold_rows", r.fold_rows},
-                                    {"most_energy", r.most_energy},
-                                    {"gate_sequences", r.gate_sequences}};
   return {{"recipe", r.name},
           {"type", LowerName(r.body)},
           {"head", LowerName(r.head)},
@@ -115,7 +110,7 @@ ordered_json RecipeJson(const quant::Recipe& r) {
           {"budget_bpw", r.bpw > 0 ? ordered_json(r.bpw) : ordered_json(nullptr)},
           {"body_bpw_limit", r.body_bpw > 0 ? ordered_json(r.body_bpw) : ordered_json(nullptr)},
           {"norms", "f32"},
-          {"calibration", r.calibrated() ? calibration : ordered_json(nullptr)}};
+          {"calibration", CalibrationJson(r)}};
 }
 
 Status CheckMemory(const QuantizeOptions& o, const model::Model& m, const quant::Plan& plan, const quant::WriteOptions& w) {
@@ -183,14 +178,6 @@ Status JudgeAndCommit(Run& run, WorkFile& work, Io& io) {
   return work.Commit();
 }
 
-ordered_json TextJson(const quant::CalibrationText& text) {
-  return {{"source", text.source},
-          {"sha256", text.sha256},
-          {"sequences", text.sequences.size()},
-          {"tokens", text.tokens()},
-          {"seed", text.seed}};
-}
-
 // All that decides the bytes besides the source, the types and the program.
 std::string RecipeText(const Run& run) {
   std::string text = RecipeJson(run.plan.recipe).dump() + (run.o.gate.max_kld ? " marked" : "");
@@ -213,24 +200,12 @@ Status WriteFile(Run& run, Io& io) {
   return written;
 }
 
-ordered_json LayersJson(const quant::Report& r) {
-  ordered_json layers = ordered_json::array();
-  for (const quant::LayerReport& l : r.layers)
-    layers.push_back({{"layer", l.layer},
-                      {"error", l.error},
-                      {"plain_error", l.plain_error},
-                      {"steps", l.steps},
-                      {"ways", l.ways},
-                      {"capped_tokens", l.capped_tokens}});
-  return layers;
-}
-
 ordered_json ResultJson(const Run& run) {
   const auto memory = telemetry::ReadProcessMemory();
   ordered_json j = RecipeJson(run.plan.recipe);
   if (run.calibration) {
     j["calibration"]["text"] = TextJson(*run.calibration);
-    j["layers"] = LayersJson(run.report);
+    j["layers"] = LayersJson(run.report.layers);
   }
   j["bpw"] = run.plan.bpw();
   j["body_bpw"] = run.plan.body_bpw();
@@ -272,13 +247,27 @@ Status CheckOutputs(const QuantizeOptions& o, const std::string& source) {
   return RefuseModelFile(o.report, source, Neighbours::kSameExtension);
 }
 
+FolderRequest RequestOf(const QuantizeOptions& o, const quant::Recipe& recipe, const std::string& source) {
+  return {.to = o.to,
+          .out = o.out,
+          .source = source,
+          .memory = o.memory,
+          .report = o.report,
+          .bits = o.bits,
+          .group = o.group,
+          .symmetric = o.symmetric,
+          .requantize = o.requantize,
+          .recipe = recipe,
+          .gate = o.gate};
+}
+
 Result<int> Quantize(const QuantizeOptions& o, Io& io) {
   SLM_ASSIGN_OR_RETURN(const quant::Recipe recipe, RecipeOf(o));
   if (!recipe.calibrated() && (o.calibration.is_given || o.damping > 0 || o.most_energy >= 0 || !o.inputs.empty()))
     return Error(Code::kInvalidArgument, "options of calibration, and a recipe that is not calibrated: " + recipe.name,
                  "add --recipe default or best, or leave them out");
   if (o.print_recipe) {
-    io.Print(RecipeJson(recipe).dump(2) + "\n");
+    io.Print((IsFolderFormat(o.to) ? FolderRecipeJson(RequestOf(o, recipe, o.source)) : RecipeJson(recipe)).dump(2) + "\n");
     return int{kExitOk};
   }
   if (o.source.empty() || o.out.empty()) return Error(Code::kInvalidArgument, "a SRC and -o DST are needed", "slm quantize --help");
@@ -286,19 +275,7 @@ Result<int> Quantize(const QuantizeOptions& o, Io& io) {
   SLM_ASSIGN_OR_RETURN(const std::string path, ResolveModel(io, o.source));
   SLM_ASSIGN_OR_RETURN(auto m, model::LoadModel(path));
   SLM_RETURN_IF_ERROR(CheckOutputs(o, path));
-  if (IsFolderFormat(o.to))
-    return QuantizeToFolder(*m,
-                            {.to = o.to,
-                             .out = o.out,
-                             .memory = o.memory,
-                             .bits = o.bits,
-                             .group = o.group,
-                             .n_threads = o.n_threads,
-                             .symmetric = o.symmetric,
-                             .refit = o.search != "rtn",
-                             .requantize = o.requantize},
-                            start, io);
-  if (m->format == "hf") {
+  if (m->format == "hf" && !IsFolderFormat(o.to)) {
     SLM_ASSIGN_OR_RETURN(m, FolderAsGguf(std::move(m), o.out, io));
   }
   std::optional<quant::CalibrationText> text;
@@ -306,8 +283,6 @@ Result<int> Quantize(const QuantizeOptions& o, Io& io) {
     SLM_ASSIGN_OR_RETURN(text, ReadCalibration(io, *m, o.calibration));
   }
   m->ReleaseVocabulary();
-  const auto source = o.requantize ? quant::SourceTypes::kAny : quant::SourceTypes::kFloatOnly;
-  SLM_ASSIGN_OR_RETURN(const quant::Plan plan, quant::PlanTensors(*m, recipe, source));
   const char* forced = std::getenv("SLM_FORCE_ISA");
   SLM_ASSIGN_OR_RETURN(const Isa isa, ChooseIsa(DetectCpu(), forced ? forced : ""));
   const quant::WriteOptions w{.n_threads = ThreadsOr(o.n_threads),
@@ -317,6 +292,9 @@ Result<int> Quantize(const QuantizeOptions& o, Io& io) {
                               .text = text ? &*text : nullptr,
                               .isa = isa,
                               .work = nullptr};
+  if (IsFolderFormat(o.to)) return QuantizeToFolder(*m, RequestOf(o, recipe, path), w, start, io);
+  const auto source = o.requantize ? quant::SourceTypes::kAny : quant::SourceTypes::kFloatOnly;
+  SLM_ASSIGN_OR_RETURN(const quant::Plan plan, quant::PlanTensors(*m, recipe, source));
   SLM_RETURN_IF_ERROR(CheckMemory(o, *m, plan, w));
   Run run{.o = o, .m = *m, .plan = plan, .options = w, .calibration = text, .source = path, .start_ns = start};
   if (!o.gate.off) {
