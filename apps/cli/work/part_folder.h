@@ -10,8 +10,8 @@ namespace slm::cli {
 // Owned by one thread. The destructor takes the folder away again unless it was committed.
 class PartFolder {
  public:
-  // `path`: a new folder, or an empty one. One run at a time: a lock says so. Errors: kInvalidArgument (something is there, or in the way of
-  // DST.part), kUnavailable (another run is writing it), kIo.
+  // `path`: a new folder, or an empty one. One run at a time: a lock says so. Errors: kInvalidArgument (something is there, or in the way
+  // of DST.part), kUnavailable (another run is writing it), kIo.
   static Result<PartFolder> Create(const std::string& path);
   PartFolder(PartFolder&& other) noexcept;
   PartFolder& operator=(PartFolder&&) = delete;
