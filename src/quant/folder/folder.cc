@@ -18,6 +18,7 @@ namespace slm::quant {
 namespace {
 using model::GroupedCodes;
 using model::Model;
+using model::Role;
 using model::Tensor;
 using model::hf::PackedFormat;
 
@@ -70,6 +71,7 @@ class MatrixMaker {
     c.zeros.resize(static_cast<size_t>(c.n * c.n_groups()));
     c.scales.resize(c.zeros.size());
     sums_.assign(static_cast<size_t>(c.n), {});
+    input_power_ = InputPower(t);
     auto work = [&](int thread, int n_threads) {
       std::vector<float> row(static_cast<size_t>(c.k));
       const Range mine = SplitRange(c.n, 1, thread, n_threads);
@@ -93,6 +95,22 @@ class MatrixMaker {
     return c;
   }
 
+  // What is known of E[x^2] of a matrix's input without data, by channel, in some unit: behind a norm, the square of its weights. Empty:
+  // nothing.
+  std::vector<float> InputPower(const Tensor& t) const {
+    const Tensor* norm = nullptr;
+    for (int layer = 0; layer < m_.config.n_layers && !norm; ++layer) {
+      for (const Role role : {Role::kQ, Role::kK, Role::kV, Role::kQkv})
+        if (m_.Find(role, layer) == &t) norm = m_.Find(Role::kAttnNorm, layer);
+      for (const Role role : {Role::kGate, Role::kUp, Role::kGateUp})
+        if (m_.Find(role, layer) == &t) norm = m_.Find(Role::kFfnNorm, layer);
+    }
+    if (!norm) return {};
+    std::vector<float> u = model::DequantizeAll(*norm);
+    for (float& x : u) x = (m_.config.norm_offset + x) * (m_.config.norm_offset + x);
+    return u;
+  }
+
   RowSums QuantizeRow(const std::vector<float>& row, int64_t i, GroupedCodes* c) const {
     RowSums sums;
     for (const float v : row) sums.power += static_cast<double>(v) * static_cast<double>(v);
@@ -102,7 +120,7 @@ class MatrixMaker {
       const auto begin = static_cast<size_t>(g * c->group), n = static_cast<size_t>(c->group);
       const std::span<const float> w(row.data() + begin, n);
       Grid grid;
-      ChooseBlock(form, plan_.recipe.how.search, w, nullptr, &grid);
+      ChooseBlock(form, plan_.recipe.how.search, w, input_power_.empty() ? nullptr : input_power_.data() + begin, &grid);
       AssignCodes(grid, c->bits, w, nullptr, c->codes.data() + static_cast<size_t>(i * c->k) + begin);
       c->zeros[static_cast<size_t>(i * c->n_groups() + g)] = static_cast<int16_t>(grid.zero);
       c->scales[static_cast<size_t>(i * c->n_groups() + g)] = grid.scale;
@@ -134,6 +152,7 @@ class MatrixMaker {
   const FolderPlan& plan_;
   ThreadTeam& team_;
   std::vector<RowSums> sums_;
+  std::vector<float> input_power_;
 };
 
 Status WritePart(const FolderPart& p, const FolderPlan& plan, const GroupedCodes& c, model::safetensors::FileWriter& out) {
