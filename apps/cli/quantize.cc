@@ -280,7 +280,9 @@ Result<int> Quantize(const QuantizeOptions& o, Io& io) {
   }
   std::optional<quant::CalibrationText> text;
   if (recipe.calibrated()) {
-    SLM_ASSIGN_OR_RETURN(text, ReadCalibration(io, *m, o.calibration));
+    CalibrationOptions calibration = o.calibration;
+    if (calibration.sequences == 0) calibration.sequences = recipe.sequences;
+    SLM_ASSIGN_OR_RETURN(text, ReadCalibration(io, *m, calibration));
   }
   m->ReleaseVocabulary();
   const char* forced = std::getenv("SLM_FORCE_ISA");
