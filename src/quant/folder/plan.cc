@@ -8,6 +8,7 @@
 #include "model/grouped/grouped.h"
 #include "quant/folder/folder.h"
 #include "quant/folder/parts.h"
+#include "quant/trained_grids.h"
 
 namespace slm::quant {
 namespace {
@@ -119,6 +120,8 @@ class Planner {
     }
     if (s.group != plan_.recipe.group)
       plan_.notes.push_back(fmt::format("groups of {}: {} does not divide every width", s.group, plan_.recipe.group));
+    SLM_ASSIGN_OR_RETURN(const std::string note, NoteLattices(m_, matrices_, plan_.recipe.how, source_));
+    if (!note.empty()) plan_.notes.push_back(note);
     return Ok();
   }
 
