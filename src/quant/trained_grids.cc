@@ -11,7 +11,7 @@
 namespace slm::quant {
 namespace {
 
-constexpr int64_t kGroup = 32, kSampledRows = 64;
+constexpr int64_t kGroup = 16, kSampledRows = 64;
 
 }  // namespace
 

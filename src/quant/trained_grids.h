@@ -11,7 +11,7 @@
 
 namespace slm::quant {
 
-// True when sampled rows of a matrix lie on lattices in groups of 32 columns.
+// True when sampled rows of a matrix lie on lattices in groups of 16 columns, which longer groups consist of.
 bool LiesOnLattices(const model::Tensor& matrix);
 
 // What a plan has to say of `matrices` when most of their weights lie on lattices: a note, or empty. Error: kUnsupported, when `recipe` is

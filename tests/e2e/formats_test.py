@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import pathlib
+import random
 import shutil
 import signal
 import struct
@@ -68,6 +69,37 @@ def decode(folder, name):
     of = struct.unpack(f"<{k}i", ts[name + ".g_idx"][2])
     return [[s[of[c] * n + r] * ((w[c // 8 * n + r] >> 4 * (c % 8) & 15) - (z[of[c] * (n // 8) + r // 8] >> 4 * (r % 8) & 15) - plus)
              for c in range(k)] for r in range(n)]
+
+
+def trained_folder(folder, dtype, scale_of, code_of, group):
+    """LLAMA with matrices of the layers on a grid: scale_of(g) * code_of(i), a scale for `group` columns (0: one for the matrix). -> {name: values}"""
+    shutil.copytree(LLAMA, folder)
+    values, parts, header, at = {}, [], {}, 0
+    for name, (kind, shape, data) in tensors(LLAMA).items():
+        if "_proj" in name:
+            rng, kind = random.Random(name), dtype
+            per = group or shape[0] * shape[1]
+            scales = [scale_of(rng) for _ in range(0, shape[0] * shape[1], per)]
+            # One product, rounded to the type that the file has.
+            floats = [struct.unpack("<f", struct.pack("<f", scales[i // per] * code_of(rng)))[0] for i in range(shape[0] * shape[1])]
+            data = struct.pack(f"<{len(floats)}f", *floats)
+            if dtype == "BF16":
+                data = b"".join(data[i + 2:i + 4] for i in range(0, len(data), 4))  # the caller's values need no more
+            values[name] = array.array("f", floats)
+        header[name] = {"dtype": kind, "shape": shape, "data_offsets": [at, at + len(data)]}
+        parts.append(data)
+        at += len(data)
+    text = json.dumps(header).encode()
+    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + b"".join(parts))
+    return values
+
+
+def half_scale(rng):
+    return struct.unpack("<e", struct.pack("<e", rng.uniform(0.01, 0.1)))[0]
+
+
+def power_scale(rng):
+    return 2.0 ** rng.randint(-8, -4)
 
 
 class Formats(unittest.TestCase):
@@ -163,6 +195,37 @@ class Formats(unittest.TestCase):
                 kld = [json.loads(self.ok("eval", out, "kld", "--base", source, "--text", text, "--window", "48", "--windows", "8", "--compute",
                                           "f32", "--json").stdout)["kld"]["mean"] for out in (folded, plain)]
                 self.assertLess(kld[0], 2 * kld[1] + 1e-9)
+
+    def test_weights_on_a_grid_stay_where_they_are(self):
+        """Checkpoints trained for a low-bit grid, made here from their definition: scale times whole number."""
+        cases = {"int4 in groups": ("F32", half_scale, lambda r: r.randint(-8, 7), 16),
+                 "ternary": ("BF16", power_scale, lambda r: r.randint(-1, 1), 0),
+                 "ternary of f32": ("F32", half_scale, lambda r: r.randint(-1, 1), 0)}
+        for case, (dtype, scale_of, code_of, group) in cases.items():
+            source = self.d / case
+            want = trained_folder(source, dtype, scale_of, code_of, group)
+            for to, sym in (*((f, ()) for f in FORMATS), ("compressed-tensors", ("--sym",)), ("gptq", ("--sym",))):
+                with self.subTest(case=case, to=to, sym=sym):
+                    report, out = self.quantize(source, to, "--group", "16", *sym, "--no-gate", out=f"{case}-{to}-{len(sym)}")
+                    self.assertEqual(max(t["error"] for t in report["tensors"]), 0)
+                    self.assertTrue(any("grids of at most 16 values" in note for note in report["notes"]))
+                    for name, values in want.items():
+                        self.assertEqual(self.dump(out, name), values)
+            if group != 16:  # blocks of 32 have one scale
+                for kind in ("q4_0", "q4_1", "q5_0", "q8_0"):
+                    with self.subTest(case=case, kind=kind):
+                        out = self.d / f"{case}-{kind}.gguf"
+                        report = json.loads(self.ok("quantize", source, "-o", out, "--type", kind, "--no-gate", "--json").stdout)
+                        layers = [t for t in report["tensors"] if t["scheme"] == kind.upper() and t["name"].startswith("blk.")]
+                        self.assertGreater(len(layers), 5)
+                        self.assertEqual(max(t["error"] for t in layers), 0)
+            for more in (("--to", "gptq-v2"), ("--type", "q4_0")):
+                self.refused(1, "quantize", source, "-o", self.d / "no", *more, "--recipe", "default", says="lie on grids of at most 16 values")
+        text = self.d / "text.txt"
+        text.write_text("the thin hat in the tin and the ant in a thing\n" * 40)
+        self.quantize(self.d / "ternary", "awq", "--recipe", "default", "--requantize", "--calib", text, "--calib-tokens", "48", out="moved")
+        report, _ = self.quantize(LLAMA, "awq", "--no-gate", out="float")
+        self.assertFalse([n for n in report["notes"] if "grids" in n], "weights like any others")
 
     def test_the_gate_of_a_folder(self):
         report, out = self.quantize(LLAMA, "awq")
