@@ -16,7 +16,7 @@ namespace slm::cli {
 
 struct CalibrationOptions {
   std::string file;       // empty: the built-in mix
-  int sequences = 32;     // at most
+  int sequences = 0;      // at most; 0: as the recipe has it
   int length = 0;         // tokens of a sequence, begin token included; 0: 512, at most the model's context
   uint64_t seed = 1;      // which parts of the text, and their order
   bool is_given = false;  // one of them on the command line

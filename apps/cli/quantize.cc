@@ -20,6 +20,7 @@
 #include "progress.h"
 #include "quant/quant.h"
 #include "quantize_folder.h"
+#include "quantize_json.h"
 #include "quantize_run.h"
 #include "store.h"
 #include "telemetry/telemetry.h"
@@ -78,6 +79,17 @@ Result<quant::Recipe> WithTypes(const QuantizeOptions& o, quant::Recipe r) {
   return r;
 }
 
+// What the options change of the search and of calibration.
+void ChangeSteps(const QuantizeOptions& o, quant::Recipe* r) {
+  if (!o.search.empty()) r->search = o.search == "rtn" ? quant::Search::kNearest : quant::Search::kRefit;
+  if (!o.fold.empty()) r->fold = o.fold == "awq";
+  if (!o.weights.empty()) r->weighted = o.weights == "inputs";
+  if (!o.codes.empty()) r->gptq = o.codes == "gptq";
+  if (!o.inputs.empty()) r->inputs = o.inputs == "stored" ? quant::LayerInputs::kStored : quant::LayerInputs::kFloat;
+  if (o.damping > 0) r->damping = o.damping;
+  if (o.most_energy >= 0) r->most_energy = o.most_energy;
+}
+
 // The recipe with what the options change.
 Result<quant::Recipe> RecipeOf(const QuantizeOptions& o) {
   const auto& all = quant::Recipes();
@@ -88,11 +100,10 @@ Result<quant::Recipe> RecipeOf(const QuantizeOptions& o) {
     if (o.bits == bits) type = name;
   const TypeChoice& body = TypeNamed(type);
   if (IsFolderFormat(o.to)) {
-    if (!o.type.empty() || !o.head.empty() || o.bpw > 0)
-      return Error(Code::kInvalidArgument, "--type, --head and --bpw are of --to gguf", "folders take --bits, --group and --sym");
-    if (r.calibrated() || !o.report.empty() || o.gate.max_kld)
-      return Error(Code::kUnsupported, "--to " + o.to + ": calibrated recipes, the gate and the report are of --to gguf",
-                   "leave --recipe, --max-kld and --report out, and measure with slm eval DIR kld");
+    if (!o.type.empty() || !o.head.empty() || o.bpw > 0 || o.body_bpw >= 0 || !o.types.empty())
+      return Error(Code::kInvalidArgument, "--type, --types, --head, --bpw and --body-bpw are of --to gguf",
+                   "folders take --bits, --group and --sym");
+    ChangeSteps(o, &r);
     return r;
   }
   if (o.bits == 2 || o.bits == 3 || o.symmetric)
@@ -102,13 +113,7 @@ Result<quant::Recipe> RecipeOf(const QuantizeOptions& o) {
                  "GGUF has groups of 16 (q6_k) and of 32 (the others)");
   r.body = body.dtype;
   if (!o.head.empty()) r.head = TypeNamed(o.head).dtype;
-  if (!o.search.empty()) r.search = o.search == "rtn" ? quant::Search::kNearest : quant::Search::kRefit;
-  if (!o.fold.empty()) r.fold = o.fold == "awq";
-  if (!o.weights.empty()) r.weighted = o.weights == "inputs";
-  if (!o.codes.empty()) r.gptq = o.codes == "gptq";
-  if (!o.inputs.empty()) r.inputs = o.inputs == "stored" ? quant::LayerInputs::kStored : quant::LayerInputs::kFloat;
-  if (o.damping > 0) r.damping = o.damping;
-  if (o.most_energy >= 0) r.most_energy = o.most_energy;
+  ChangeSteps(o, &r);
   r.bpw = o.bpw;
   if (o.body_bpw >= 0) r.body_bpw = o.body_bpw;
   return WithTypes(o, std::move(r));
@@ -144,13 +149,27 @@ Status CheckOutputs(const QuantizeOptions& o, const std::string& source) {
   return RefuseModelFile(o.report, source, Neighbours::kSameExtension);
 }
 
+FolderRequest RequestOf(const QuantizeOptions& o, const quant::Recipe& recipe, const std::string& source) {
+  return {.to = o.to,
+          .out = o.out,
+          .source = source,
+          .memory = o.memory,
+          .report = o.report,
+          .bits = o.bits,
+          .group = o.group,
+          .symmetric = o.symmetric,
+          .requantize = o.requantize,
+          .recipe = recipe,
+          .gate = o.gate};
+}
+
 Result<int> Quantize(const QuantizeOptions& o, Io& io) {
   SLM_ASSIGN_OR_RETURN(const quant::Recipe recipe, RecipeOf(o));
   if (!recipe.calibrated() && (o.calibration.is_given || o.damping > 0 || o.most_energy >= 0 || !o.inputs.empty()))
     return Error(Code::kInvalidArgument, "options of calibration, and a recipe that is not calibrated: " + recipe.name,
                  "add --recipe default or best, or leave them out");
   if (o.print_recipe) {
-    io.Print(RecipeJson(recipe).dump(2) + "\n");
+    io.Print((IsFolderFormat(o.to) ? FolderRecipeJson(RequestOf(o, recipe, o.source)) : RecipeJson(recipe)).dump(2) + "\n");
     return int{kExitOk};
   }
   if (o.source.empty() || o.out.empty()) return Error(Code::kInvalidArgument, "a SRC and -o DST are needed", "slm quantize --help");
@@ -158,28 +177,16 @@ Result<int> Quantize(const QuantizeOptions& o, Io& io) {
   SLM_ASSIGN_OR_RETURN(const std::string path, ResolveModel(io, o.source));
   SLM_ASSIGN_OR_RETURN(auto m, model::LoadModel(path));
   SLM_RETURN_IF_ERROR(CheckOutputs(o, path));
-  if (IsFolderFormat(o.to))
-    return QuantizeToFolder(*m,
-                            {.to = o.to,
-                             .out = o.out,
-                             .memory = o.memory,
-                             .bits = o.bits,
-                             .group = o.group,
-                             .n_threads = o.n_threads,
-                             .symmetric = o.symmetric,
-                             .refit = o.search != "rtn",
-                             .requantize = o.requantize},
-                            start, io);
-  if (m->format == "hf") {
+  if (m->format == "hf" && !IsFolderFormat(o.to)) {
     SLM_ASSIGN_OR_RETURN(m, FolderAsGguf(std::move(m), o.out, io));
   }
   std::optional<quant::CalibrationText> text;
   if (recipe.calibrated()) {
-    SLM_ASSIGN_OR_RETURN(text, ReadCalibration(io, *m, o.calibration));
+    CalibrationOptions calibration = o.calibration;
+    if (calibration.sequences == 0) calibration.sequences = recipe.sequences;
+    SLM_ASSIGN_OR_RETURN(text, ReadCalibration(io, *m, calibration));
   }
   m->ReleaseVocabulary();
-  const auto source = o.requantize ? quant::SourceTypes::kAny : quant::SourceTypes::kFloatOnly;
-  SLM_ASSIGN_OR_RETURN(quant::Plan plan, quant::PlanTensors(*m, recipe, source));
   const char* forced = std::getenv("SLM_FORCE_ISA");
   SLM_ASSIGN_OR_RETURN(const Isa isa, ChooseIsa(DetectCpu(), forced ? forced : ""));
   const quant::WriteOptions w{.n_threads = ThreadsOr(o.n_threads),
@@ -189,6 +196,9 @@ Result<int> Quantize(const QuantizeOptions& o, Io& io) {
                               .text = text ? &*text : nullptr,
                               .isa = isa,
                               .work = nullptr};
+  if (IsFolderFormat(o.to)) return QuantizeToFolder(*m, RequestOf(o, recipe, path), w, start, io);
+  const auto source = o.requantize ? quant::SourceTypes::kAny : quant::SourceTypes::kFloatOnly;
+  SLM_ASSIGN_OR_RETURN(quant::Plan plan, quant::PlanTensors(*m, recipe, source));
   SLM_RETURN_IF_ERROR(CheckMemory(o, *m, plan, w));
   QuantizeRun run{.out = o.out,
                   .source = path,

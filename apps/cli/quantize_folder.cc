@@ -1,24 +1,28 @@
-// See quantize_folder.h. The config is written last: a folder that was not finished is no model.
+// See quantize_folder.h. All of it is written beside its place: what has the folder's name is whole and judged.
 #include "quantize_folder.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <nlohmann/json.hpp>
-#include <system_error>
+#include <optional>
 
 #include "base/clock.h"
+#include "gate/outcome.h"
 #include "open_model.h"
 #include "output_file.h"
 #include "progress.h"
+#include "quant/folder/folder.h"
+#include "quantize_json.h"
 #include "telemetry/telemetry.h"
+#include "work/part_folder.h"
 
 namespace slm::cli {
 namespace {
-namespace fs = std::filesystem;
 using model::hf::PackedFormat;
 using nlohmann::ordered_json;
+
+constexpr const char* kOwnKey = "slmkit";  // of config.json
 
 PackedFormat FormatOf(const std::string& to) {
   if (to == "awq") return PackedFormat::kAwq;
@@ -26,14 +30,21 @@ PackedFormat FormatOf(const std::string& to) {
   return to == "gptq-v2" ? PackedFormat::kGptqV2 : PackedFormat::kCompressed;
 }
 
-Status MakeFolder(const std::string& path) {
-  std::error_code failed;
-  if (fs::exists(path, failed) && (!fs::is_directory(path, failed) || !fs::is_empty(path, failed)))
-    return Error(Code::kInvalidArgument, path + ": is there already", "name a new folder, or an empty one");
-  fs::create_directories(path, failed);
-  if (failed) return Error(Code::kIo, path + ": " + failed.message(), "check the path, its permissions and the free space");
-  return Ok();
-}
+int64_t GroupOf(const FolderRequest& q) { return q.group < 0 ? 0 : q.group == 0 ? 32 : q.group; }
+
+// One run of the verb: what is known before the folder is written, and what was found out.
+struct Run {
+  const FolderRequest& q;
+  const model::Model& m;
+  const quant::FolderPlan& plan;
+  const quant::WriteOptions& options;
+  int64_t start_ns = 0;
+  HeldOut text = {};
+  quant::FolderReport report = {};
+  std::optional<Verdict> verdict = {};
+  std::vector<std::string> notes = {};
+  bool calibrated() const { return plan.recipe.how.calibrated(); }
+};
 
 Status WriteText(const std::string& path, const std::string& text, const Io& io) {
   SLM_ASSIGN_OR_RETURN(OutputFile file, OpenOutput(path, io));
@@ -41,57 +52,105 @@ Status WriteText(const std::string& path, const std::string& text, const Io& io)
   return file.Commit();
 }
 
-Result<quant::FolderReport> WriteWeights(const model::Model& m, const quant::FolderPlan& plan, const FolderRequest& q, Io& io) {
-  const std::string path = (fs::path(q.out) / "model.safetensors").string();
+Status WriteWeights(Run& run, const PartFolder& part, Io& io) {
+  const std::string path = part.File("model.safetensors");
   SLM_ASSIGN_OR_RETURN(OutputFile file, OpenOutput(path, io));
-  const auto sink = [&](std::span<const std::byte> bytes) { return WriteUnlessCancelled(file, bytes, path, io); };
-  Progress progress(io, q.out, plan.data_bytes());
-  quant::WriteOptions options;
-  options.n_threads = ThreadsOr(q.n_threads);
-  options.progress = [&](uint64_t bytes) { progress.Update(bytes); };
-  SLM_ASSIGN_OR_RETURN(quant::FolderReport report, quant::WriteFolder(m, plan, options, sink));
+  const auto sink = [&](std::span<const std::byte> bytes) { return WriteUnlessCancelled(file, bytes, run.q.out, io); };
+  Progress progress(io, run.q.out, run.calibrated() ? static_cast<uint64_t>(run.m.config.n_layers) : run.plan.data_bytes(),
+                    run.calibrated() ? Progress::Unit::kSteps : Progress::Unit::kBytes);
+  quant::WriteOptions options = run.options;
+  if (run.calibrated()) options.layer_done = [&](int layers) { progress.Update(static_cast<uint64_t>(layers)); };
+  else options.progress = [&](uint64_t bytes) { progress.Update(bytes); };
+  SLM_ASSIGN_OR_RETURN(run.report, quant::WriteFolder(run.m, run.plan, options, sink));
   SLM_RETURN_IF_ERROR(file.Commit());
   progress.Finish();
-  return report;
+  return Ok();
 }
 
-Status CheckMemory(const FolderRequest& q, const quant::FolderPlan& plan) {
-  if (q.memory.empty()) return Ok();
-  SLM_ASSIGN_OR_RETURN(const int64_t limit, ParseBytes(q.memory));
-  const auto memory = telemetry::ReadProcessMemory();
-  const uint64_t need = (memory.ok() ? memory.value().rss_bytes : 0) + quant::FolderNeedBytes(plan);
-  if (need <= static_cast<uint64_t>(limit)) return Ok();
-  return Error(Code::kLimit, fmt::format("--mem {}: {} bytes are needed: one matrix is in memory", q.memory, need), "raise --mem");
-}
-
-void Print(const quant::FolderPlan& plan, const quant::FolderReport& r, const FolderRequest& q, double seconds, Io& io) {
-  const auto memory = telemetry::ReadProcessMemory();
-  if (io.json) {
-    ordered_json j = {{"recipe", "fast"},
-                      {"to", q.to},
-                      {"bits", plan.spec.bits},
-                      {"group", plan.spec.group},
-                      {"symmetric", plan.spec.symmetric},
-                      {"lossless", plan.lossless},
-                      {"bpw", plan.bpw()},
-                      {"body_bpw", plan.body_bpw()},
-                      {"bytes", r.bytes},
-                      {"seconds", seconds},
-                      {"peak_rss_bytes", memory.ok() ? ordered_json(memory.value().peak_rss_bytes) : ordered_json(nullptr)},
-                      {"gate", nullptr},
-                      {"notes", plan.notes}};
-    j["tensors"] = ordered_json::array();
-    for (const quant::FolderTensorReport& t : r.tensors)
-      j["tensors"].push_back({{"name", t.name}, {"scheme", t.scheme}, {"from", t.from}, {"error", t.error}});
-    return io.PrintJson(j);
+// config.json with how the weights are packed, and under a key of our own how they were made and what the gate found.
+Result<std::string> ConfigOf(const Run& run, const std::string& source) {
+  SLM_ASSIGN_OR_RETURN(const std::string packed, model::hf::PackedConfig(source, run.plan.spec));
+  ordered_json json = ordered_json::parse(packed);
+  ordered_json own = ordered_json::object();
+  if (run.plan.lossless && json.contains(kOwnKey) && json[kOwnKey].is_object()) own = json[kOwnKey];  // how its values were made
+  own.erase("gate");
+  if (!run.plan.lossless) own["recipe"] = run.plan.recipe.how.name;
+  if (run.calibrated()) own["calibration"] = TextJson(*run.options.text);
+  if (run.verdict && run.q.gate.max_kld) {
+    std::string mark = MarkOf(*run.verdict, run.text);
+    mark.erase(mark.find_last_not_of(' ') + 1);
+    own["gate"] = mark;
   }
-  io.Note(fmt::format("{}: {}, {:.3f} bits per weight ({:.3f} in the layers), {:.1f} s{}", q.out, FormatBytes(r.bytes), plan.bpw(),
-                      plan.body_bpw(), seconds, plan.lossless ? "; every value kept exactly" : ""));
-  for (const std::string& note : plan.notes) io.Note(note);
+  json.erase(kOwnKey);
+  if (!own.empty()) json[kOwnKey] = own;
+  return json.dump(2) + "\n";
+}
+
+Status WriteFiles(Run& run, PartFolder& part, Io& io) {
+  SLM_ASSIGN_OR_RETURN(const auto files, model::hf::SmallFiles(run.m.path));
+  SLM_RETURN_IF_ERROR(WriteWeights(run, part, io));
+  std::string source;
+  for (const auto& [name, text] : files) {
+    if (name == "config.json") source = text;
+    else SLM_RETURN_IF_ERROR(WriteText(part.File(name), text, io));
+  }
+  const auto write_config = [&]() -> Status {
+    SLM_ASSIGN_OR_RETURN(const std::string config, ConfigOf(run, source));
+    return WriteText(part.File("config.json"), config, io);
+  };
+  SLM_RETURN_IF_ERROR(write_config());
+  if (run.q.gate.off) return Ok();
+  const JudgeTask task{part.path(), run.q.source, run.m.config.max_context, run.options.n_threads, run.q.memory};
+  SLM_ASSIGN_OR_RETURN(run.verdict, JudgeOutput(io, task, run.q.gate, run.text, &run.notes));
+  return run.verdict && run.q.gate.max_kld ? write_config() : Ok();
+}
+
+Status CheckMemory(const Run& run) {
+  if (run.q.memory.empty()) return Ok();
+  SLM_ASSIGN_OR_RETURN(const int64_t limit, ParseBytes(run.q.memory));
+  const auto memory = telemetry::ReadProcessMemory();
+  const uint64_t resident = memory.ok() ? memory.value().rss_bytes : 0;
+  const uint64_t need = resident + quant::FolderNeedBytes(run.m, run.plan, run.options);
+  if (need <= static_cast<uint64_t>(limit)) return Ok();
+  return Error(
+      Code::kLimit, fmt::format("--mem {}: {} bytes are needed ({} of them are resident now)", run.q.memory, need, resident),
+      run.calibrated() ? "raise --mem, or calibrate on less: --calib-seqs, --calib-tokens" : "raise --mem: one matrix is in memory");
+}
+
+ordered_json ResultJson(const Run& run) {
+  const auto memory = telemetry::ReadProcessMemory();
+  ordered_json j = FolderRecipeJson(run.q);
+  j["bits"] = run.plan.spec.bits;
+  j["group"] = run.plan.spec.group;
+  j["symmetric"] = run.plan.spec.symmetric;
+  j["lossless"] = run.plan.lossless;
+  if (run.calibrated()) {
+    j["calibration"]["text"] = TextJson(*run.options.text);
+    j["layers"] = LayersJson(run.report.layers);
+  }
+  j["bpw"] = run.plan.bpw();
+  j["body_bpw"] = run.plan.body_bpw();
+  j["bytes"] = run.report.bytes;
+  j["seconds"] = static_cast<double>(NowNs() - run.start_ns) * 1e-9;
+  j["peak_rss_bytes"] = memory.ok() ? ordered_json(memory.value().peak_rss_bytes) : ordered_json(nullptr);
+  j["gate"] = run.verdict ? VerdictJson(*run.verdict, run.text) : ordered_json(nullptr);
+  j["notes"] = run.plan.notes;
+  for (const std::string& note : run.notes) j["notes"].push_back(note);
+  j["tensors"] = ordered_json::array();
+  for (const quant::FolderTensorReport& t : run.report.tensors)
+    j["tensors"].push_back({{"name", t.name}, {"scheme", t.scheme}, {"from", t.from}, {"bytes", t.bytes}, {"error", t.error}});
+  return j;
+}
+
+void PrintText(const Run& run, const ordered_json& j, Io& io) {
+  const quant::FolderReport& r = run.report;
+  io.Note(fmt::format("{}: {}, {:.3f} bits per weight ({:.3f} in the layers), {:.1f} s{}", run.q.out, FormatBytes(r.bytes), run.plan.bpw(),
+                      run.plan.body_bpw(), j["seconds"].get<double>(), run.plan.lossless ? "; every value kept exactly" : ""));
+  for (const auto& note : j["notes"]) io.Note(note.get<std::string>());
   const auto worst = std::max_element(r.tensors.begin(), r.tensors.end(), [](const auto& a, const auto& b) { return a.error < b.error; });
-  if (!plan.lossless && worst != r.tensors.end())
-    io.Note(
-        fmt::format("largest relative error of a tensor: {:.4f} ({}); not judged on text: slm eval does that", worst->error, worst->name));
+  if (!run.plan.lossless && worst != r.tensors.end())
+    io.Note(fmt::format("largest relative error of a tensor: {:.4f} ({})", worst->error, worst->name));
+  if (run.verdict) io.Note(VerdictText(*run.verdict, run.text));
 }
 
 }  // namespace
@@ -104,28 +163,42 @@ bool IsFolderFormat(const std::string& to) {
   return std::find(FolderFormats().begin(), FolderFormats().end(), to) != FolderFormats().end();
 }
 
-Result<int> QuantizeToFolder(const model::Model& m, const FolderRequest& q, int64_t start_ns, Io& io) {
+ordered_json FolderRecipeJson(const FolderRequest& q) {
+  return {{"recipe", q.recipe.name},
+          {"to", q.to},
+          {"bits", q.bits == 0 ? 4 : q.bits},
+          {"group", GroupOf(q)},
+          {"symmetric", q.symmetric},
+          {"search", q.recipe.search == quant::Search::kRefit ? "refit" : "rtn"},
+          {"calibration", CalibrationJson(q.recipe)}};
+}
+
+Result<int> QuantizeToFolder(const model::Model& m, const FolderRequest& q, const quant::WriteOptions& options, int64_t start_ns, Io& io) {
   quant::FolderRecipe recipe;
   recipe.format = FormatOf(q.to);
   recipe.bits = q.bits;
-  recipe.group = q.group < 0 ? 0 : q.group == 0 ? 32 : q.group;
+  recipe.group = GroupOf(q);
   recipe.symmetric = q.symmetric;
-  recipe.search = q.refit ? quant::Search::kRefit : quant::Search::kNearest;
+  recipe.how = q.recipe;
   const auto source = q.requantize ? quant::SourceTypes::kAny : quant::SourceTypes::kFloatOnly;
   SLM_ASSIGN_OR_RETURN(const quant::FolderPlan plan, quant::PlanFolder(m, recipe, source));
-  SLM_RETURN_IF_ERROR(CheckMemory(q, plan));
-  SLM_ASSIGN_OR_RETURN(const auto files, model::hf::SmallFiles(m.path));
-  SLM_RETURN_IF_ERROR(MakeFolder(q.out));
-  SLM_ASSIGN_OR_RETURN(const quant::FolderReport report, WriteWeights(m, plan, q, io));
-  std::string config;
-  for (const auto& [name, text] : files) {
-    if (name == "config.json") config = text;
-    else SLM_RETURN_IF_ERROR(WriteText((fs::path(q.out) / name).string(), text, io));
+  Run run{.q = q, .m = m, .plan = plan, .options = options, .start_ns = start_ns};
+  SLM_RETURN_IF_ERROR(CheckMemory(run));
+  if (!q.gate.off) {
+    SLM_ASSIGN_OR_RETURN(run.text, OpenHeldOut(q.gate));
   }
-  SLM_ASSIGN_OR_RETURN(config, model::hf::PackedConfig(config, plan.spec));
-  SLM_RETURN_IF_ERROR(WriteText((fs::path(q.out) / "config.json").string(), config, io));
-  Print(plan, report, q, static_cast<double>(NowNs() - start_ns) * 1e-9, io);
-  return int{kExitOk};
+  {
+    SLM_ASSIGN_OR_RETURN(PartFolder part, PartFolder::Create(q.out));
+    SLM_RETURN_IF_ERROR(WriteFiles(run, part, io));
+    SLM_RETURN_IF_ERROR(part.Commit());
+  }
+  const ordered_json result = ResultJson(run);
+  if (io.json) io.PrintJson(result);
+  else PrintText(run, result, io);
+  if (!q.report.empty())
+    SLM_RETURN_IF_ERROR(WriteReport(
+        io, {q.report, q.out, q.source, fmt::format("{} {} {}", q.recipe.name, q.to, plan.spec.bits), options.n_threads}, result));
+  return int{run.verdict && !run.verdict->passed() ? kExitGate : kExitOk};
 }
 
 }  // namespace slm::cli

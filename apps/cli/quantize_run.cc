@@ -11,6 +11,7 @@
 #include "gate/outcome.h"
 #include "output_file.h"
 #include "progress.h"
+#include "quantize_json.h"
 #include "telemetry/telemetry.h"
 #include "work/work_file.h"
 
@@ -58,14 +59,6 @@ Status JudgeAndCommit(QuantizeRun& run, WorkFile& work, Io& io) {
   return Ok();
 }
 
-ordered_json TextJson(const quant::CalibrationText& text) {
-  return {{"source", text.source},
-          {"sha256", text.sha256},
-          {"sequences", text.sequences.size()},
-          {"tokens", text.tokens()},
-          {"seed", text.seed}};
-}
-
 // All that decides the bytes besides the source, the types and the program.
 std::string RecipeText(const QuantizeRun& run) {
   std::string text = RecipeJson(run.plan.recipe).dump() + (run.gate.max_kld ? " marked" : "");
@@ -99,18 +92,6 @@ Status Measure(QuantizeRun& run, Io& io) {
   return Ok();
 }
 
-ordered_json LayersJson(const quant::Report& r) {
-  ordered_json layers = ordered_json::array();
-  for (const quant::LayerReport& l : r.layers)
-    layers.push_back({{"layer", l.layer},
-                      {"error", l.error},
-                      {"plain_error", l.plain_error},
-                      {"steps", l.steps},
-                      {"ways", l.ways},
-                      {"capped_tokens", l.capped_tokens}});
-  return layers;
-}
-
 }  // namespace
 
 Status WriteQuantized(QuantizeRun& run, Io& io) {
@@ -136,7 +117,7 @@ ordered_json ResultJson(const QuantizeRun& run) {
   ordered_json j = RecipeJson(run.plan.recipe);
   if (run.calibration) {
     j["calibration"]["text"] = TextJson(*run.calibration);
-    j["layers"] = LayersJson(run.report);
+    j["layers"] = LayersJson(run.report.layers);
   }
   if (run.sensitivities) j["allocation"].update(AllocationJson(*run.sensitivities, run.plan, run.tries));
   j["bpw"] = run.plan.bpw();

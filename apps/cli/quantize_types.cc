@@ -8,6 +8,8 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "quantize_json.h"
+
 namespace slm::cli {
 namespace {
 using nlohmann::ordered_json;
@@ -45,16 +47,6 @@ ordered_json RecipeJson(const quant::Recipe& r) {
                   {"rows", r.measured_rows},
                   {"followed_tokens", r.followed_tokens}};
   }
-  const ordered_json calibration = {{"weights", r.weighted ? "inputs" : "equal"},
-                                    {"fold", r.fold ? "awq" : "none"},
-                                    {"gptq", r.gptq},
-                                    {"damping", r.damping},
-                                    {"every_candidate", r.every_candidate},
-                                    {"inputs", r.inputs == quant::LayerInputs::kStored ? "stored" : "float"},
-                                    {"fold_points", r.fold_points},
-                                    {"fold_rows", r.fold_rows},
-                                    {"most_energy", r.most_energy},
-                                    {"gate_sequences", r.gate_sequences}};
   return {{"recipe", r.name},
           {"type", r.allocates() ? "measured" : LowerName(r.body)},
           {"head", LowerName(r.head)},
@@ -63,7 +55,7 @@ ordered_json RecipeJson(const quant::Recipe& r) {
           {"body_bpw_limit", r.body_bpw > 0 ? ordered_json(r.body_bpw) : ordered_json(nullptr)},
           {"norms", "f32"},
           {"allocation", std::move(allocation)},
-          {"calibration", r.calibrated() ? calibration : ordered_json(nullptr)}};
+          {"calibration", CalibrationJson(r)}};
 }
 
 std::optional<double> NextBudget(std::span<const Try> tries, double most_kld) {

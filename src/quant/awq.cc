@@ -3,9 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "model/model.h"
-#include "quant/ggml_blocks.h"
-
 namespace slm::quant {
 namespace {
 
@@ -32,22 +29,22 @@ class Sample {
     for (const FoldMember& m : members) all += m.rows;
     const int64_t n = std::min(all, std::max<int64_t>(max_rows, 1));
     rows_ = Matrix(n, width);
-    dtypes_.resize(static_cast<size_t>(n));
+    forms_.resize(static_cast<size_t>(n));
     for (int64_t i = 0; i < n; ++i) {
       int64_t row = (2 * i + 1) * all / (2 * n);
       size_t member = 0;
       while (row >= members[member].rows) row -= members[member++].rows;
       const auto values = members[member].values.subspan(static_cast<size_t>(row * width), static_cast<size_t>(width));
       std::copy(values.begin(), values.end(), rows_.Row(i));
-      dtypes_[static_cast<size_t>(i)] = members[member].dtype;
+      forms_[static_cast<size_t>(i)] = members[member].form;
     }
   }
   const Matrix& rows() const { return rows_; }
-  DType dtype(int64_t i) const { return dtypes_[static_cast<size_t>(i)]; }
+  const StoredForm& form(int64_t i) const { return forms_[static_cast<size_t>(i)]; }
 
  private:
   Matrix rows_;
-  std::vector<DType> dtypes_;
+  std::vector<StoredForm> forms_;
 };
 
 class Judge {
@@ -74,9 +71,7 @@ class Judge {
       for (int64_t i = mine.begin; i < mine.end; ++i) {
         const float* w = sample_.rows().Row(i);
         for (size_t j = 0; j < width; ++j) scaled[j] = scale.empty() ? w[j] : w[j] * scale[j];
-        std::vector<std::byte> bytes(RowBytes(sample_.dtype(i), width));
-        EncodeRow(sample_.dtype(i), search_, scaled, weight.data(), bytes.data());
-        model::Dequantize(sample_.dtype(i), bytes, 0, input_.width(), stored.data());
+        StoreRow(sample_.form(i), search_, scaled, weight.data(), stored.data());
         for (size_t j = 0; j < width; ++j) change_.Row(i)[j] = (scale.empty() ? stored[j] : stored[j] / scale[j]) - w[j];
       }
     };

@@ -9,18 +9,17 @@
 #include <span>
 #include <vector>
 
-#include "base/dtype.h"
-#include "quant/grid.h"
 #include "quant/matrix.h"
 #include "quant/statistics.h"
+#include "quant/stored_form.h"
 
 namespace slm::quant {
 
-// A matrix whose input channels are scaled: f32 [rows, width], and the type that it will be stored as.
+// A matrix whose input channels are scaled: f32 [rows, width], and what it will be stored as.
 struct FoldMember {
   std::span<const float> values;
   int64_t rows = 0;
-  DType dtype = DType::kQ4_0;
+  StoredForm form;
 };
 
 struct FoldOptions {

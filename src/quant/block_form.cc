@@ -181,7 +181,7 @@ Grid GridOf(const BlockForm& form, const Shared& shared, int scale, int min) {
 Shared ChooseBlock(const BlockForm& form, Search search, std::span<const float> w, const float* u, Grid* grids) {
   SLM_ASSERT(static_cast<int>(w.size()) == form.width() && form.groups <= kMostGroups);
   if (form.is_super()) return SuperBlock(form, w.data(), u).Choose(search, grids);
-  grids[0] = ChooseGrid({form.scheme, form.bits, search, form.store}, w, u);
+  grids[0] = ChooseGrid({form.scheme, form.bits, search, form.store, form.least_zero}, w, u);
   return {};
 }
 

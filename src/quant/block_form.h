@@ -17,6 +17,7 @@ struct BlockForm {
   int group = 32;  // weights that share a grid
   int groups = 1;  // in a block; more than 1: scale = d * whole number, min = -d_min * whole number
   Store store = Store::kF16;
+  int least_zero = 0;                 // of kIntegerZero: 1 in files that keep zero - 1
   int scale_low = 0, scale_high = 0;  // range of the whole numbers of scales; of minimums: 0 to 63
 
   int width() const { return group * groups; }

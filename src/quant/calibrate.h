@@ -10,16 +10,28 @@
 
 #include "graph/graph.h"
 #include "model/model.h"
+#include "quant/gptq.h"
+#include "quant/layer_weights.h"
 #include "quant/matrix.h"
 #include "quant/quant.h"
+#include "quant/stored_form.h"
 
 namespace slm::quant {
 
 // A tensor of the layer as it will be stored.
 struct StoredTensor {
   std::vector<std::byte> bytes;
+  CodedRows coded;   // of a grid, in place of bytes
   double error = 0;  // TensorReport::error
 };
+
+// What is calibrated, and for which writer.
+struct CalibrationTask {
+  Recipe recipe;
+  std::map<const model::Tensor*, StoredForm> matrices;  // that are rounded; the others stay as they are
+  VectorTypes vectors = VectorTypes::kF32;
+};
+CalibrationTask TaskOf(const Plan& plan);
 
 struct CalibratedLayer {
   std::map<const model::Tensor*, StoredTensor> tensors;  // those that differ from what rounding without data would store
@@ -28,10 +40,10 @@ struct CalibratedLayer {
 
 class Calibration {
  public:
-  // `m`, `plan` and `text` outlive it. `cancelled` is asked between sequences and matrices, may be empty. Errors: kInvalidArgument (no
+  // `m` and `text` outlive it. `cancelled` is asked between sequences and matrices, may be empty. Errors: kInvalidArgument (no
   // tokens, a token outside the vocabulary), and what the graph says; Next and Skip also kCancelled.
-  static Result<std::unique_ptr<Calibration>> Start(std::shared_ptr<const model::Model> m, const Plan& plan, const CalibrationText& text,
-                                                    const Machine& machine, std::function<bool()> cancelled);
+  static Result<std::unique_ptr<Calibration>> Start(std::shared_ptr<const model::Model> m, CalibrationTask task,
+                                                    const CalibrationText& text, const Machine& machine, std::function<bool()> cancelled);
   virtual ~Calibration() = default;
   // The next layer, from 0 on.
   virtual Result<CalibratedLayer> Next() = 0;

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -120,7 +121,7 @@ TEST(Awq, ErrorsAndChoiceAsNumpyHasThem) {
   for (const auto& want : expected["folds"]) {
     const auto place = want["input"] == 0 ? FoldPlace::kAttentionInput : FoldPlace::kMlpInput;
     std::vector<FoldMember> members;
-    for (const LayerTensor* t : weights.Members(place)) members.push_back({t->values, t->rows, DType::kQ4_0});
+    for (const LayerTensor* t : weights.Members(place)) members.push_back({t->values, t->rows, StoredForm::Of(DType::kQ4_0)});
     const Fold fold = SearchFold(o.machine(), members, statistics[0][want["input"].get<size_t>()],
                                  {.points = 20, .max_rows = 1 << 20, .search = Search::kNearest, .tied = {}});
     const auto errors = want["errors"].get<std::vector<double>>();
@@ -138,7 +139,8 @@ TEST(Awq, NothingToGainIsNoFold) {
   const auto statistics = Gather(o, 0);
   const auto weights = LayerWeights::Read(*o.model, 0).Take();
   std::vector<FoldMember> members;  // F16 holds the tiny models' weights exactly: no error to lower
-  for (const LayerTensor* t : weights.Members(FoldPlace::kAttentionInput)) members.push_back({t->values, t->rows, DType::kF16});
+  for (const LayerTensor* t : weights.Members(FoldPlace::kAttentionInput))
+    members.push_back({t->values, t->rows, StoredForm::Of(DType::kF16)});
   const Fold fold = SearchFold(o.machine(), members, statistics[0][0], {.tied = {}});
   EXPECT_EQ(fold.identity_error, 0);
   EXPECT_TRUE(fold.scale.empty());
@@ -181,6 +183,52 @@ TEST(LayerWeights, FoldsLeaveTheLayerAsItIs) {
       EXPECT_GE(replaced.size(), 2u);
       const std::vector<float> got = run(replaced);
       for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], want[i], 2e-5 * top) << p << " " << i;
+    }
+  }
+}
+
+// Norms and biases of two bytes: a norm's columns get the factor that it holds, so only a bias that is divided is rounded.
+TEST(LayerWeights, FoldsIntoVectorsOfTwoBytes) {
+  std::mt19937 rng(6);
+  std::uniform_real_distribution<float> factor(0.5f, 2.0f);
+  for (const char* name : {"llama", "llama_bias", "qwen2", "gemma", "gemma3", "phi3"}) {
+    SCOPED_TRACE(name);
+    const Opened o = Open(name);
+    std::vector<int32_t> tokens(20);
+    for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<int32_t>(3 + i * 4);
+    const std::vector<float> x = Embedded(*o.model, tokens);
+    const auto run = [&](const std::vector<backend::Replacement>& replaced) {
+      std::vector<float> out(x.size());
+      backend::BlockRunner::Create(o.decoder, {.layer = 1, .max_tokens = 64, .isa = TestIsa(), .replaced = replaced}, *o.team)
+          .Take()
+          ->Run(x.data(), static_cast<int>(tokens.size()), out.data());
+      return out;
+    };
+    const std::vector<float> want = run({});
+    float top = 0;
+    for (const float v : want) top = std::max(top, std::abs(v));
+    for (int p = 0; p < static_cast<int>(FoldPlace::kCount); ++p) {
+      const auto place = static_cast<FoldPlace>(p);
+      LayerWeights w = LayerWeights::Read(*o.model, 1, VectorTypes::kOwn).Take();
+      std::vector<float> scale(static_cast<size_t>(w.Members(place)[0]->width));
+      for (float& s : scale) s = factor(rng);
+      const auto tied = w.Tied(place);
+      for (size_t i = 0; i < tied.size(); ++i)
+        scale[i] = scale[static_cast<size_t>(std::find(tied.begin(), tied.end(), tied[i]) - tied.begin())];
+      w.Apply(place, scale);
+      std::vector<backend::Replacement> replaced;
+      bool has_bias = false;
+      for (const LayerTensor& t : w.tensors()) {
+        if (!t.is_changed) continue;
+        replaced.push_back({t.tensor, t.values});
+        if (t.is_matrix()) continue;
+        ASSERT_EQ(t.tensor->dtype, DType::kBF16);
+        for (const float v : t.values) ASSERT_EQ(std::bit_cast<uint32_t>(v) & 0xffffu, 0u) << t.tensor->name;
+        has_bias = has_bias || t.tensor->name.ends_with("bias");
+      }
+      const std::vector<float> got = run(replaced);
+      const float most = (has_bias ? 0x1p-8f : 2e-5f) * top;
+      for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], want[i], most) << p << " " << i;
     }
   }
 }

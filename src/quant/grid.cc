@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <optional>
 
 #include "base/check.h"
 #include "base/float16.h"
+#include "quant/lattice.h"
 
 namespace slm::quant {
 namespace {
@@ -127,10 +129,19 @@ class Searcher {
     if (OneParameter()) SearchScale();
     else if (spec_.scheme == Scheme::kIntegerZero) SearchZero();
     else SearchMin();
-    if (best_.gain < 0) return best;
-    const Grid found = Rounded(best_);
-    const double error = AssignCodes(found, spec_.bits, w_, u_, nullptr);
-    return error < AssignCodes(best, spec_.bits, w_, u_, nullptr) ? found : best;
+    double least = AssignCodes(best, spec_.bits, w_, u_, nullptr);
+    const auto offer = [&](const Grid& found) {
+      const double error = AssignCodes(found, spec_.bits, w_, u_, nullptr);
+      if (error < least) best = found;
+      least = std::min(least, error);
+    };
+    if (best_.gain >= 0) offer(Rounded(best_));
+    if (const auto l = least > 0 ? LatticeOf(w_) : std::nullopt) {
+      if (const auto zero = ZeroOn(*l, 1)) offer(OnLattice(*l, *zero));
+      if (const auto zero = ZeroOn(*l, -1); zero && spec_.scheme == Scheme::kSignedExtreme)
+        offer(OnLattice({-l->step, -l->high, -l->low}, *zero));
+    }
+    return best;
   }
 
  private:
@@ -139,14 +150,17 @@ class Searcher {
 
   Grid Nearest() const {
     const float levels = Levels(spec_.bits), half = static_cast<float>(Half());
-    if (range_.amax() < kTiny) return {.scale = 0, .min = 0, .zero = OneParameter() ? Half() : 0};
+    if (range_.amax() < kTiny) return {.scale = 0, .min = 0, .zero = OneParameter() ? Half() : spec_.least_zero};
     Candidate c;
     switch (spec_.scheme) {
       case Scheme::kSymmetric: c = {.scale = static_cast<double>(range_.amax() / (half - 1)), .zero = Half()}; break;
       case Scheme::kSignedExtreme: c = {.scale = static_cast<double>(range_.extreme / -half), .zero = Half()}; break;
       case Scheme::kIntegerZero: {
-        const float low = std::min(range_.low, 0.0f), scale = (std::max(range_.high, 0.0f) - low) / levels;
-        c = {.scale = static_cast<double>(scale), .zero = ZeroFor(low, scale)};
+        const float low = std::min(range_.low, 0.0f), high = std::max(range_.high, 0.0f);
+        float scale = (high - low) / levels;
+        const int zero = ZeroFor(low, scale);
+        if (zero == spec_.least_zero) scale = std::max(scale, high / (levels - static_cast<float>(zero)));
+        c = {.scale = static_cast<double>(scale), .zero = zero};
         break;
       }
       case Scheme::kFloatMin:
@@ -160,9 +174,29 @@ class Searcher {
     return Rounded(c);
   }
 
+  // The code of 0 for a lattice that the scheme can hold; `sign` -1: turned round.
+  std::optional<int> ZeroOn(const Lattice& l, int sign) const {
+    const int low = sign > 0 ? l.low : -l.high, high = sign > 0 ? l.high : -l.low, most = (1 << spec_.bits) - 1;
+    const int least = std::max(-low, spec_.scheme == Scheme::kIntegerZero ? spec_.least_zero : 0);
+    if (high + least > most) return std::nullopt;
+    if (OneParameter()) return Half() >= least && Half() + high <= most ? std::optional(Half()) : std::nullopt;
+    return std::clamp(Half(), least, most - high);  // a power of two: as a minimum, it costs the scale no bit
+  }
+  Grid OnLattice(const Lattice& l, int zero) const {
+    const Candidate c = Scaled(static_cast<float>(1 / l.step), zero);
+    if (OneParameter() || spec_.scheme == Scheme::kIntegerZero) return Rounded(c);
+    const float scale = ToStore(static_cast<float>(c.scale), spec_.store);
+    return {.scale = scale, .min = ToStore(-scale * static_cast<float>(zero), spec_.store), .zero = 0};
+  }
+  // Codes around `zero`, and the best scale for them.
+  Candidate Scaled(float inverse, int zero) const {
+    const CodeSums s = SumCodes(w_, u_, inverse, static_cast<float>(zero), zero, spec_.bits);
+    return {.scale = s.tt > 0 ? s.tw / s.tt : 0.0, .zero = zero};
+  }
+
   float LowEnd() const { return spec_.scheme == Scheme::kNegativeMin ? std::min(range_.low, 0.0f) : range_.low; }
   int ZeroFor(float low, float scale) const {
-    return static_cast<int>(std::min(std::max(std::nearbyint(-low / scale), 0.0f), Levels(spec_.bits)));
+    return static_cast<int>(std::min(std::max(std::nearbyint(-low / scale), static_cast<float>(spec_.least_zero)), Levels(spec_.bits)));
   }
   Grid Rounded(const Candidate& c) const {
     Grid g{
@@ -227,7 +261,7 @@ class Searcher {
     for (int step = -kSteps; step <= kSteps; ++step) {
       const float inverse = (Levels(spec_.bits) + 0.1f * static_cast<float>(step)) / span;
       const int zero = ZeroFor(low, 1 / inverse);
-      for (int z = std::max(zero - 1, 0); z <= std::min(zero + 1, (1 << spec_.bits) - 1); ++z)
+      for (int z = std::max(zero - 1, spec_.least_zero); z <= std::min(zero + 1, (1 << spec_.bits) - 1); ++z)
         Take(Refit(inverse, static_cast<float>(z), z));
     }
     Alternate(best_, kRounds);

@@ -31,6 +31,7 @@ struct GridSpec {
   int bits = 4;  // 2 to 8
   Search search = Search::kRefit;
   Store store = Store::kF32;
+  int least_zero = 0;  // of kIntegerZero
 };
 
 // The value of code q in [0, L] is scale * (q - zero) + min, in f32, each operation rounded.

@@ -58,7 +58,7 @@ Grid RefitGrid(const BlockForm& form, const QuadraticForm& q, const Grid& now) {
     case Scheme::kIntegerZero:
       for (int step = -1; step <= 1; ++step) {
         const int zero = now.zero + step;
-        if (zero < 0 || zero >= 1 << form.bits) continue;
+        if (zero < form.least_zero || zero >= 1 << form.bits) continue;
         const double z = step;  // t - z in place of t
         const QuadraticForm moved{
             .tb = q.tb - z * q.ob, .ob = q.ob, .tt = q.tt - 2 * z * q.to + z * z * q.oo, .to = q.to - z * q.oo, .oo = q.oo};

@@ -5,6 +5,8 @@
 
 #include <cmath>
 
+#include "quant/stored_form.h"
+
 namespace slm::quant {
 namespace {
 using model::Role;
@@ -14,8 +16,9 @@ constexpr Role kMatrixAndVectorRoles[] = {Role::kAttnNorm, Role::kQ,        Role
                                           Role::kDown,     Role::kGateBias, Role::kUpBias, Role::kDownBias};
 }  // namespace
 
-Result<LayerWeights> LayerWeights::Read(const model::Model& m, int layer) {
+Result<LayerWeights> LayerWeights::Read(const model::Model& m, int layer, VectorTypes vectors) {
   LayerWeights w;
+  w.vectors_ = vectors;
   w.config_ = &m.config;
   for (const Role role : kMatrixAndVectorRoles) {
     const model::Tensor* t = m.Find(role, layer);
@@ -89,27 +92,43 @@ void LayerWeights::ScaleColumns(LayerTensor& t, std::span<const float> scale) {
   t.is_changed = true;
 }
 
-void LayerWeights::DivideNorm(LayerTensor& norm, std::span<const float> scale) {
+void LayerWeights::DivideNorm(LayerTensor& norm, std::span<float> scale) const {
   const float offset = config_->norm_offset;
-  for (size_t j = 0; j < scale.size(); ++j) norm.values[j] = (offset + norm.values[j]) / scale[j] - offset;
+  const DType dtype = StoredType(norm);
+  for (size_t j = 0; j < scale.size(); ++j) {
+    const float whole = offset + norm.values[j], exact = whole / scale[j] - offset;
+    if (dtype == DType::kF32 || dtype == DType::kF64) {
+      norm.values[j] = exact;
+      continue;
+    }
+    const float stored = AsStored(dtype, exact), held = whole / (offset + stored);
+    const bool close = held > scale[j] / 2 && held < scale[j] * 2;  // not past the type's range, nor a whole of 0
+    if (close) norm.values[j] = stored;
+    scale[j] = close ? held : 1.0f;
+  }
   norm.is_changed = true;
 }
 
-void LayerWeights::DivideRows(LayerTensor& matrix, LayerTensor* bias, int64_t first_row, std::span<const float> by_row) {
+void LayerWeights::DivideRows(LayerTensor& matrix, LayerTensor* bias, int64_t first_row, std::span<const float> by_row) const {
   for (size_t r = 0; r < by_row.size(); ++r) {
     float* row = matrix.values.data() + (first_row + static_cast<int64_t>(r)) * matrix.width;
     for (int64_t j = 0; j < matrix.width; ++j) row[j] /= by_row[r];
-    if (bias) bias->values[static_cast<size_t>(first_row) + r] /= by_row[r];
+    if (!bias) continue;
+    float& b = bias->values[static_cast<size_t>(first_row) + r];
+    b = AsStored(StoredType(*bias), b / by_row[r]);
   }
   matrix.is_changed = true;
   if (bias) bias->is_changed = true;
 }
 
-void LayerWeights::Apply(FoldPlace place, std::span<const float> scale) {
+void LayerWeights::Apply(FoldPlace place, std::span<const float> factors) {
+  std::vector<float> scale(factors.begin(), factors.end());
+  if (place == FoldPlace::kAttentionInput) DivideNorm(*Find(Role::kAttnNorm), scale);
+  if (place == FoldPlace::kMlpInput) DivideNorm(*Find(Role::kFfnNorm), scale);
   for (const LayerTensor* member : Members(place)) ScaleColumns(*Find(member->role), scale);
   switch (place) {
-    case FoldPlace::kAttentionInput: return DivideNorm(*Find(Role::kAttnNorm), scale);
-    case FoldPlace::kMlpInput: return DivideNorm(*Find(Role::kFfnNorm), scale);
+    case FoldPlace::kAttentionInput:
+    case FoldPlace::kMlpInput: return;
     case FoldPlace::kValueOutput: {
       const int64_t d = config_->head_dim, kv_rows = config_->n_kv_heads * d, per_kv = config_->n_heads / config_->n_kv_heads;
       std::vector<float> by_row(static_cast<size_t>(kv_rows));

@@ -27,10 +27,16 @@ enum class FoldPlace : uint8_t {
   kCount,
 };
 
+// The type that vectors will be stored in.
+enum class VectorTypes : uint8_t {
+  kF32,  // as GGUF files have them
+  kOwn,  // the source's: norms may be of two bytes
+};
+
 class LayerWeights {
  public:
   // All tensors of the layer that have a role. Errors: kCorrupt (NaN or infinity, tensor and row named).
-  static Result<LayerWeights> Read(const model::Model& m, int layer);
+  static Result<LayerWeights> Read(const model::Model& m, int layer, VectorTypes vectors = VectorTypes::kF32);
 
   const std::vector<LayerTensor>& tensors() const { return tensors_; }
   std::vector<LayerTensor>& tensors() { return tensors_; }
@@ -39,20 +45,23 @@ class LayerWeights {
   // The matrices whose input channels a place scales; empty when the layer does not have the place (value heads that the kernels cannot
   // reach, a missing norm).
   std::vector<const LayerTensor*> Members(FoldPlace place) const;
-  // The matrix whose rows Apply divides; nullptr when it is a norm, which is always stored in f32.
+  // The matrix whose rows Apply divides; nullptr when it is a norm.
   const LayerTensor* Source(FoldPlace place) const;
   // For kValueOutput, [columns of o]: columns that read one row of v share a number. Empty elsewhere.
   std::vector<int32_t> Tied(FoldPlace place) const;
-  // Multiplies the members' columns by `scale` and divides what comes before.
-  void Apply(FoldPlace place, std::span<const float> scale);
+  // Multiplies the members' columns by `factors` and divides what comes before. Where a norm cannot hold the quotient, the columns get
+  // the factor that it does hold, so that the layer stays what it was.
+  void Apply(FoldPlace place, std::span<const float> factors);
 
  private:
   LayerTensor* Find(model::Role role);
   void ScaleColumns(LayerTensor& t, std::span<const float> scale);
-  void DivideNorm(LayerTensor& norm, std::span<const float> scale);
-  void DivideRows(LayerTensor& matrix, LayerTensor* bias, int64_t first_row, std::span<const float> by_row);
+  DType StoredType(const LayerTensor& vector) const { return vectors_ == VectorTypes::kOwn ? vector.tensor->dtype : DType::kF32; }
+  void DivideNorm(LayerTensor& norm, std::span<float> scale) const;
+  void DivideRows(LayerTensor& matrix, LayerTensor* bias, int64_t first_row, std::span<const float> by_row) const;
 
   const model::ModelConfig* config_ = nullptr;
+  VectorTypes vectors_ = VectorTypes::kF32;
   std::vector<LayerTensor> tensors_;
 };
 

@@ -7,6 +7,7 @@
 
 #include "quant/ggml_blocks.h"
 #include "quant/quant.h"
+#include "quant/trained_grids.h"
 
 namespace slm::quant {
 namespace {
@@ -66,6 +67,7 @@ class Planner {
       else SLM_RETURN_IF_ERROR(Add(t, uses[i]));
     }
     if (!plan_.recipe.allocates()) HoldBody();
+    SLM_RETURN_IF_ERROR(MeasureLattices());
     for (const auto& [what, count] : fallbacks_) plan_.notes.push_back(fmt::format("{} ({})", what, count));
     if (plan_.recipe.bpw > 0 && !plan_.recipe.allocates()) SLM_RETURN_IF_ERROR(SpendBudget());
     if (plan_.recipe.calibrated())  // one layer is in memory at a time
@@ -104,6 +106,15 @@ class Planner {
           "quantize the float model, or accept the loss with --requantize");
     if (dtype != wanted) ++fallbacks_[body && plan_.recipe.allocates() ? Unfit(t, dtype) : StandIn(t, dtype, wanted)];
     plan_.choices.push_back({&t, dtype, body, use.layer});
+    return Ok();
+  }
+
+  Status MeasureLattices() {
+    std::vector<const Tensor*> body;
+    for (const Choice& c : plan_.choices)
+      if (c.is_body) body.push_back(c.tensor);
+    SLM_ASSIGN_OR_RETURN(const std::string note, NoteLattices(m_, body, plan_.recipe, source_));
+    if (!note.empty()) plan_.notes.push_back(note);
     return Ok();
   }
 

@@ -19,7 +19,7 @@
 namespace slm::quant {
 
 // What layers are calibrated on: what the float layers before them compute, or the layers as they will be stored.
-enum class LayerInputs : uint8_t { kFloat, kStored };
+enum class LayerInputs : uint8_t { kFloat, kStored };  // kStored: what then differs from the float model is made up for, too (drift.h)
 
 // What a recipe decides. The defaults are the recipe `fast`.
 struct Recipe {
@@ -52,6 +52,7 @@ struct Recipe {
   double most_energy = 10;                   // of a token, in medians of its sequence; more counts less (statistics.h); 0: no limit
   bool every_candidate = false;              // GPTQ without folds, too
   LayerInputs inputs = LayerInputs::kFloat;  // what a layer is calibrated on
+  int sequences = 32;                        // of the text, unless the user says how many
   int gate_sequences = 4;                    // on which a layer as rounded is compared with the layer in float
   bool calibrated() const { return weighted || fold || gptq; }
   bool allocates() const { return !types.empty(); }

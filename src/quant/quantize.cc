@@ -159,7 +159,7 @@ class LayerSource {
     if (!options_.text) return Error(Code::kInvalidArgument, "the recipe " + plan_.recipe.name + " needs calibration text");
     if (!calibration_) {
       const std::shared_ptr<const Model> borrowed(std::shared_ptr<void>(), &m_);
-      SLM_ASSIGN_OR_RETURN(calibration_, Calibration::Start(borrowed, plan_, *options_.text, machine_, options_.cancelled));
+      SLM_ASSIGN_OR_RETURN(calibration_, Calibration::Start(borrowed, TaskOf(plan_), *options_.text, machine_, options_.cancelled));
     }
     while (at_ < c.layer) {
       ++at_;

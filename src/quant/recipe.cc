@@ -13,6 +13,7 @@ const std::vector<Recipe>& Recipes() {
     best.name = "best";
     best.every_candidate = true;
     best.inputs = LayerInputs::kStored;
+    best.sequences = 128;
     return std::vector<Recipe>{fast, standard, best};
   }();
   return kAll;

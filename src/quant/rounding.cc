@@ -8,6 +8,7 @@
 #include "model/model.h"
 #include "quant/ggml_blocks.h"
 #include "quant/gptq.h"
+#include "quant/schemes.h"
 
 namespace slm::quant {
 namespace {
@@ -69,12 +70,32 @@ void Encode(const Machine& machine, const LayerTensor& t, DType dtype, Search se
   machine.team->Run(work);
 }
 
-Status CheckRange(const LayerTensor& t, DType dtype, const Rounded& r) {
+// Rows of codes as they are stored: blocks of a ggml type, or the codes themselves.
+Rounded Stored(const StoredForm& form, CodedRows coded) {
+  Rounded r;
+  r.values.resize(static_cast<size_t>(coded.rows * coded.width));
+  const size_t row_bytes = form.grid ? 0 : RowBytes(form.dtype, static_cast<uint64_t>(coded.width));
+  r.bytes.resize(row_bytes * static_cast<size_t>(coded.rows));
+  for (int64_t i = 0; i < coded.rows; ++i) {
+    float* values = r.values.data() + i * coded.width;
+    if (form.grid) {
+      coded.Values(i, values);
+      continue;
+    }
+    std::byte* to = r.bytes.data() + static_cast<size_t>(i) * row_bytes;
+    EncodeCoded(form.dtype, coded, i, to);
+    model::Dequantize(form.dtype, {to, row_bytes}, 0, coded.width, values);
+  }
+  if (form.grid) r.coded = std::move(coded);
+  return r;
+}
+
+Status CheckRange(const LayerTensor& t, const StoredForm& form, const Rounded& r) {
   for (size_t i = 0; i < r.values.size(); ++i)
     if (!std::isfinite(r.values[i]))
       return Error(Code::kUnsupported,
                    fmt::format("{}: row {} is beyond the range of the f16 scales of {}", t.tensor->name, static_cast<int64_t>(i) / t.width,
-                               Info(dtype).name),
+                               form.name()),
                    "no type with f16 scales can hold it");
   return Ok();
 }
@@ -100,10 +121,10 @@ double ProductError::Of(const LayerTensor& t, std::span<const float> values) con
   return TraceOf(machine_, second_, t, [&](size_t i) { return values[i] - t.values[i]; });
 }
 
-Result<Rounded> Rounder::SolveGptq(const LayerTensor& t, DType dtype) {
-  const BlockForm form = FormOf(dtype);
-  const std::pair<int, int> blocks(form.width(), form.group);
-  if (!curvatures_.contains(blocks)) {
+Result<Rounded> Rounder::SolveGptq(const LayerTensor& t, const StoredForm& form) {
+  const BlockForm block = form.block();
+  const std::pair<int, int> key(block.group, block.groups);
+  if (!curvatures_.contains(key)) {
     Matrix second(t.width, t.width);
     for (int64_t i = 0; i < t.width; ++i)
       for (int64_t j = 0; j < t.width; ++j) {
@@ -111,28 +132,19 @@ Result<Rounded> Rounder::SolveGptq(const LayerTensor& t, DType dtype) {
         second.Row(i)[j] = input_.second().Row(i)[j] / folds;
       }
     auto made =
-        Curvature::Create(second.Row(0), t.width, second.stride(), form, {.damping = options_.damping}, machine_.isa, *machine_.team);
+        Curvature::Create(second.Row(0), t.width, second.stride(), block, {.damping = options_.damping}, machine_.isa, *machine_.team);
     if (!made.ok()) return made.error().At(t.tensor->name);
-    curvatures_.emplace(blocks, made.Take());
+    curvatures_.emplace(key, made.Take());
   }
   CodedRows coded;
-  quant::SolveGptq(curvatures_.at(blocks), form, t.values.data(), t.rows, {.search = options_.search}, *machine_.team, &coded);
-  Rounded r;
-  const size_t row_bytes = RowBytes(dtype, static_cast<uint64_t>(t.width));
-  r.bytes.resize(row_bytes * static_cast<size_t>(t.rows));
-  r.values.resize(t.values.size());
-  for (int64_t i = 0; i < t.rows; ++i) {
-    std::byte* to = r.bytes.data() + static_cast<size_t>(i) * row_bytes;
-    EncodeCoded(dtype, coded, i, to);
-    model::Dequantize(dtype, {to, row_bytes}, 0, t.width, r.values.data() + i * t.width);
-  }
-  return r;
+  quant::SolveGptq(curvatures_.at(key), block, t.values.data(), t.rows, {.search = options_.search}, *machine_.team, &coded);
+  return Stored(form, std::move(coded));
 }
 
 Rounder::Rounder(const Machine& machine, const InputStatistics& input, const RoundingOptions& options)
     : machine_(machine), input_(input), options_(options), products_(machine, input) {}
 
-Result<Rounded> Rounder::Round(const LayerTensor& t, DType dtype) {
+Result<Rounded> Rounder::Round(const LayerTensor& t, const StoredForm& form) {
   SLM_ASSERT(t.width == input_.width());
   const double whole = products_.Power(t);
   const std::vector<float> weighted = ErrorWeightsOf(t, input_);
@@ -144,19 +156,20 @@ Result<Rounded> Rounder::Round(const LayerTensor& t, DType dtype) {
   if (options_.weighted) ways.push_back({"weighted", weighted.data()});
   Rounded best;
   const auto take = [&](Rounded r, const char* way) -> Status {
-    SLM_RETURN_IF_ERROR(CheckRange(t, dtype, r));
+    SLM_RETURN_IF_ERROR(CheckRange(t, form, r));
     r.error = whole > 0 ? products_.Of(t, r.values) / whole : 0;
     r.way = way;
-    if (best.bytes.empty() || r.error < best.error) best = std::move(r);
+    if (best.values.empty() || r.error < best.error) best = std::move(r);
     return Ok();
   };
   for (const Way& way : ways) {
     Rounded r;
-    Encode(machine_, t, dtype, options_.search, way.u, &r);
+    if (form.grid) r = Stored(form, QuantizeGrid(*form.grid, options_.search, t.values.data(), t.rows, t.width, way.u, *machine_.team));
+    else Encode(machine_, t, form.dtype, options_.search, way.u, &r);
     SLM_RETURN_IF_ERROR(take(std::move(r), way.name));
   }
-  if (options_.gptq && Info(dtype).block > 1) {
-    SLM_ASSIGN_OR_RETURN(Rounded r, SolveGptq(t, dtype));
+  if (options_.gptq && form.has_codes()) {
+    SLM_ASSIGN_OR_RETURN(Rounded r, SolveGptq(t, form));
     SLM_RETURN_IF_ERROR(take(std::move(r), "gptq"));
   }
   best.relative_error = RelativeError(t.values, best.values);

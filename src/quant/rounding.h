@@ -7,16 +7,18 @@
 #include <utility>
 #include <vector>
 
-#include "base/dtype.h"
 #include "quant/curvature.h"
+#include "quant/gptq.h"
 #include "quant/grid.h"
 #include "quant/layer_weights.h"
 #include "quant/statistics.h"
+#include "quant/stored_form.h"
 
 namespace slm::quant {
 
 struct Rounded {
-  std::vector<std::byte> bytes;  // rows of `dtype`
+  std::vector<std::byte> bytes;  // rows of a ggml type
+  CodedRows coded;               // of a grid, in place of bytes
   std::vector<float> values;     // as read back, [rows, width]
   double error = 0;              // tr(D E[x x^T] D^T) over tr(W E[x x^T] W^T), in units before a fold
   double relative_error = 0;     // root mean square of what was lost, relative
@@ -50,15 +52,15 @@ class Rounder {
  public:
   Rounder(const Machine& machine, const InputStatistics& input, const RoundingOptions& options);
   // Errors: kUnsupported (a scale beyond f16: the row is named).
-  Result<Rounded> Round(const LayerTensor& t, DType dtype);
+  Result<Rounded> Round(const LayerTensor& t, const StoredForm& form);
 
  private:
-  Result<Rounded> SolveGptq(const LayerTensor& t, DType dtype);
+  Result<Rounded> SolveGptq(const LayerTensor& t, const StoredForm& form);
 
   const Machine machine_;
   const InputStatistics& input_;
   const RoundingOptions options_;
-  // By width of the block and of the group, of the input after the fold, which all its matrices share.
+  // Of the input after the fold, which all its matrices share, by length of a group and groups of a block.
   std::map<std::pair<int, int>, Curvature> curvatures_;
   const ProductError products_;
 };

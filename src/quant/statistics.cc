@@ -52,6 +52,16 @@ void InputStatistics::Add(const float* rows, int64_t n) {
   tokens_ += n;
 }
 
+InputStatistics InputStatistics::Leading(int64_t width) const {
+  InputStatistics s(machine_, width, most_energy_);
+  for (int64_t i = 0; i < width; ++i) std::copy(second_.Row(i), second_.Row(i) + width, s.second_.Row(i));
+  s.mean_square_.assign(mean_square_.begin(), mean_square_.begin() + width);
+  s.mean_absolute_.assign(mean_absolute_.begin(), mean_absolute_.begin() + width);
+  s.tokens_ = tokens_;
+  s.capped_ = capped_;
+  return s;
+}
+
 void InputStatistics::Finish() {
   const auto scale = static_cast<float>(weight_ > 0 ? 1 / weight_ : 0);
   for (int64_t i = 0; i < width(); ++i)

@@ -21,6 +21,9 @@ class InputStatistics {
   // After the last Add: divides by the tokens' weights.
   void Finish();
 
+  // The same of the first `width` channels alone, after Finish.
+  InputStatistics Leading(int64_t width) const;
+
   int64_t width() const { return second_.columns(); }
   // E[x x^T] [width, width], symmetric.
   const Matrix& second() const { return second_; }

@@ -2,13 +2,19 @@
 
 The formulas are those of the formats, written here without the executable's help."""
 import array
+import fcntl
+import hashlib
 import json
 import os
 import pathlib
+import random
+import shutil
+import signal
 import struct
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 SLM = ""
@@ -65,6 +71,37 @@ def decode(folder, name):
              for c in range(k)] for r in range(n)]
 
 
+def trained_folder(folder, dtype, scale_of, code_of, group):
+    """LLAMA with matrices of the layers on a grid: scale_of(g) * code_of(i), a scale for `group` columns (0: one for the matrix). -> {name: values}"""
+    shutil.copytree(LLAMA, folder)
+    values, parts, header, at = {}, [], {}, 0
+    for name, (kind, shape, data) in tensors(LLAMA).items():
+        if "_proj" in name:
+            rng, kind = random.Random(name), dtype
+            per = group or shape[0] * shape[1]
+            scales = [scale_of(rng) for _ in range(0, shape[0] * shape[1], per)]
+            # One product, rounded to the type that the file has.
+            floats = [struct.unpack("<f", struct.pack("<f", scales[i // per] * code_of(rng)))[0] for i in range(shape[0] * shape[1])]
+            data = struct.pack(f"<{len(floats)}f", *floats)
+            if dtype == "BF16":
+                data = b"".join(data[i + 2:i + 4] for i in range(0, len(data), 4))  # the caller's values need no more
+            values[name] = array.array("f", floats)
+        header[name] = {"dtype": kind, "shape": shape, "data_offsets": [at, at + len(data)]}
+        parts.append(data)
+        at += len(data)
+    text = json.dumps(header).encode()
+    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + b"".join(parts))
+    return values
+
+
+def half_scale(rng):
+    return struct.unpack("<e", struct.pack("<e", rng.uniform(0.01, 0.1)))[0]
+
+
+def power_scale(rng):
+    return 2.0 ** rng.randint(-8, -4)
+
+
 class Formats(unittest.TestCase):
     def setUp(self):
         self.folder = tempfile.TemporaryDirectory()
@@ -110,6 +147,146 @@ class Formats(unittest.TestCase):
                 self.assertAlmostEqual(error ** 0.5, reported, places=5)
                 self.assertEqual((out / "tokenizer.json").read_bytes(), (LLAMA / "tokenizer.json").read_bytes())
                 self.ok("run", out, "--raw", "-p", "the", "--max-tokens", "4")
+
+    def test_calibrated_folders(self):
+        text = self.d / "calib.txt"
+        text.write_text("the thin hat in the tin and the ant in a thing, the cat in an oven\n" * 40)
+        words = ("--recipe", "default", "--calib", text, "--calib-seqs", "6", "--calib-tokens", "48")
+        for to in FORMATS:
+            with self.subTest(to=to):
+                report, out = self.quantize(LLAMA, to, *words)
+                self.assertEqual(list(self.dump(out)), list(array.array("f", [v for row in decode(out, MATRIX) for v in row])))
+                for layer in report["layers"]:
+                    self.assertLessEqual(layer["error"], layer["plain_error"])
+                self.assertTrue(any(" gptq " in way for layer in report["layers"] for way in layer["ways"]))
+                own = json.loads((out / "config.json").read_text())["slmkit"]
+                self.assertEqual(own["recipe"], "default")
+                self.assertEqual(own["calibration"]["sha256"], hashlib.sha256(text.read_bytes()).hexdigest())
+                self.assertEqual(own["calibration"]["sequences"], 6)
+                again = self.quantize(LLAMA, to, *words, "-t", "1", out="again-" + to)[1]
+                for name in ("model.safetensors", "config.json"):
+                    self.assertEqual((again / name).read_bytes(), (out / name).read_bytes(), "any number of threads")
+                self.ok("run", out, "--raw", "-p", "the", "--max-tokens", "4")
+        # How its values were made stays known when another format takes them.
+        _, other = self.quantize(self.d / "awq", "compressed-tensors", out="other")
+        self.assertEqual(json.loads((other / "config.json").read_text())["slmkit"]["calibration"]["sequences"], 6)
+        self.refused(1, "quantize", self.d / "awq", "-o", self.d / "x", "--to", "gptq-v2", "--recipe", "best", says="kept exactly")
+        self.refused(2, "quantize", LLAMA, "-o", self.d / "x", "--to", "awq", "--calib", text, says="not calibrated: fast")
+        self.refused(3, "quantize", LLAMA, "-o", self.d / "x", "--to", "awq", *words, "--mem", "1M", says="--calib-seqs")
+        self.assertFalse((self.d / "x").exists())
+
+    def test_folds_of_every_family_keep_the_model(self):
+        """A fold is exact but for the rounding after it: with 8 bits the folder is as near to its source as one without folds."""
+        text = self.d / "text.txt"
+        text.write_text("the thin hat in the tin and the ant in a thing " * 60)
+        letters = {c: i + 4 for i, c in enumerate(" abcdefghijklmnopqrstuvwxyz")}
+        tokenizer = {"version": "1.0", "added_tokens": [], "normalizer": None, "pre_tokenizer": None, "post_processor": None, "decoder": None,
+                     "model": {"type": "BPE", "vocab": letters, "merges": []}}
+        for name in ("gemma2", "gemma3", "phi3", "qwen2", "qwen3", "llama_bias"):
+            with self.subTest(name=name):
+                source = self.d / ("source-" + name)
+                shutil.copytree(SOURCE / "tests/tiny/models" / name, source)
+                (source / "tokenizer.json").write_text(json.dumps(tokenizer))
+                words = ("--bits", "8", "--no-gate")
+                calib = ("--recipe", "default", "--codes", "nearest", "--calib", text, "--calib-seqs", "6", "--calib-tokens", "48")
+                report, folded = self.quantize(source, "compressed-tensors", *words, *calib, out=name)
+                self.assertTrue(any(layer["steps"] for layer in report["layers"]), "nothing was folded")
+                _, plain = self.quantize(source, "compressed-tensors", *words, out="plain-" + name)
+                kld = [json.loads(self.ok("eval", out, "kld", "--base", source, "--text", text, "--window", "48", "--windows", "8", "--compute",
+                                          "f32", "--json").stdout)["kld"]["mean"] for out in (folded, plain)]
+                self.assertLess(kld[0], 2 * kld[1] + 1e-9)
+
+    def test_weights_on_a_grid_stay_where_they_are(self):
+        """Checkpoints trained for a low-bit grid, made here from their definition: scale times whole number."""
+        cases = {"int4 in groups": ("F32", half_scale, lambda r: r.randint(-8, 7), 16),
+                 "ternary": ("BF16", power_scale, lambda r: r.randint(-1, 1), 0),
+                 "ternary of f32": ("F32", half_scale, lambda r: r.randint(-1, 1), 0)}
+        for case, (dtype, scale_of, code_of, group) in cases.items():
+            source = self.d / case
+            want = trained_folder(source, dtype, scale_of, code_of, group)
+            for to, sym in (*((f, ()) for f in FORMATS), ("compressed-tensors", ("--sym",)), ("gptq", ("--sym",))):
+                with self.subTest(case=case, to=to, sym=sym):
+                    report, out = self.quantize(source, to, "--group", "16", *sym, "--no-gate", out=f"{case}-{to}-{len(sym)}")
+                    self.assertEqual(max(t["error"] for t in report["tensors"]), 0)
+                    self.assertTrue(any("grids of at most 16 values" in note for note in report["notes"]))
+                    for name, values in want.items():
+                        self.assertEqual(self.dump(out, name), values)
+            if group != 16:  # blocks of 32 have one scale
+                for kind in ("q4_0", "q4_1", "q5_0", "q8_0"):
+                    with self.subTest(case=case, kind=kind):
+                        out = self.d / f"{case}-{kind}.gguf"
+                        report = json.loads(self.ok("quantize", source, "-o", out, "--type", kind, "--no-gate", "--json").stdout)
+                        layers = [t for t in report["tensors"] if t["scheme"] == kind.upper() and t["name"].startswith("blk.")]
+                        self.assertGreater(len(layers), 5)
+                        self.assertEqual(max(t["error"] for t in layers), 0)
+            for more in (("--to", "gptq-v2"), ("--type", "q4_0")):
+                self.refused(1, "quantize", source, "-o", self.d / "no", *more, "--recipe", "default", says="lie on grids of at most 16 values")
+        text = self.d / "text.txt"
+        text.write_text("the thin hat in the tin and the ant in a thing\n" * 40)
+        self.quantize(self.d / "ternary", "awq", "--recipe", "default", "--requantize", "--calib", text, "--calib-tokens", "48", out="moved")
+        report, _ = self.quantize(LLAMA, "awq", "--no-gate", out="float")
+        self.assertFalse([n for n in report["notes"] if "grids" in n], "weights like any others")
+
+    def test_the_gate_of_a_folder(self):
+        report, out = self.quantize(LLAMA, "awq")
+        mean = report["gate"]["kld"]["mean"]
+        self.assertGreater(mean, 0)
+        self.assertNotIn("gate", json.loads((out / "config.json").read_text()).get("slmkit", {}))
+        page = self.d / "page.html"
+        report, out = self.quantize(LLAMA, "awq", "--max-kld", mean * 1.01, "--report", page, out="passed")
+        self.assertTrue(report["gate"]["passed"])
+        self.assertRegex(json.loads((out / "config.json").read_text())["slmkit"]["gate"], r"^passed: mean KLD \S+ \+- .*[0-9a-f]{16}$")
+        for part in (MATRIX, "same top token", "<svg", str(out)):
+            self.assertIn(part, page.read_text())
+        out = self.d / "missed"
+        r = slm("quantize", LLAMA, "-o", out, "--to", "awq", "--max-kld", mean * 0.99, "--report", page, "--json")
+        self.assertEqual(r.returncode, 3, r.stderr)
+        self.assertFalse(json.loads(r.stdout)["gate"]["passed"])
+        self.assertTrue(json.loads((out / "config.json").read_text())["slmkit"]["gate"].startswith("missed: "))
+        self.assertEqual((out / "model.safetensors").read_bytes(), (self.d / "passed/model.safetensors").read_bytes())
+        self.ok("run", out, "--raw", "-p", "the", "--max-tokens", "4")
+        report, out = self.quantize(LLAMA, "awq", "--no-gate", out="plain")
+        self.assertIsNone(report["gate"])
+        self.assertEqual((out / "config.json").read_bytes(), (self.d / "awq/config.json").read_bytes(), "measuring changes no byte")
+        # The figures are those of the verb that measures, of the folder under its final name.
+        held_out = self.d / "held-out"
+        held_out.write_text("the cat in an oven " * 60)
+        gate = self.quantize(LLAMA, "awq", "--gate-text", held_out, out="held")[0]["gate"]
+        r = self.ok("eval", self.d / "held", "kld", "--base", LLAMA, "--text", held_out, "--window", gate["ctx"], "--windows",
+                    2048 // gate["ctx"], "--bos", "never" if gate["bos"] is None else "always", "--json")
+        self.assertEqual(json.loads(r.stdout)["kld"], gate["kld"])
+        # A gate that cannot be measured leaves no folder.
+        short = self.d / "short"
+        short.write_text("the cat")
+        self.refused(2, "quantize", LLAMA, "-o", self.d / "none", "--to", "awq", "--max-kld", "1", "--gate-text", short, says="one window")
+        self.assertEqual([p.name for p in self.d.glob("none*")], [])
+
+    def test_a_folder_appears_whole_or_not_at_all(self):
+        out, part = self.d / "out", self.d / "out.part"
+        part.mkdir()
+        (part / "mine").write_text("x")
+        self.refused(2, "quantize", LLAMA, "-o", out, "--to", "awq", says="in the way")
+        self.assertEqual((part / "mine").read_text(), "x")
+        (part / ".slmkit.lock").write_text("")  # as a run that was killed leaves it
+        with open(part / ".slmkit.lock") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            self.refused(1, "quantize", LLAMA, "-o", out, "--to", "awq", says="another slm quantize")
+        out.mkdir()
+        self.ok("quantize", LLAMA, "-o", str(out) + "/", "--to", "awq")
+        self.assertFalse(part.exists())
+        self.assertEqual(sorted(p.name for p in out.iterdir()), sorted(p.name for p in self.quantize(LLAMA, "awq")[1].iterdir()))
+        self.assertNotIn("mine", [p.name for p in out.iterdir()])
+        # Interrupted while it calibrates.
+        text = self.d / "calib.txt"
+        text.write_text("the thin hat in the tin and the ant in a thing\n" * 3000)
+        p = subprocess.Popen([SLM, "quantize", str(LLAMA), "-o", str(self.d / "late"), "--to", "awq", "--recipe", "best", "--calib", str(text),
+                              "--calib-seqs", "2000"], stderr=subprocess.PIPE, text=True)
+        while not (self.d / "late.part").exists() and p.poll() is None:
+            time.sleep(0.01)
+        p.send_signal(signal.SIGINT)
+        self.assertEqual(p.wait(timeout=60), 130, p.stderr.read())
+        p.stderr.close()
+        self.assertEqual([x.name for x in self.d.glob("late*")], [])
 
     def test_conversions_keep_every_value(self):
         _, source = self.quantize(LLAMA, "awq")

@@ -77,16 +77,22 @@ std::vector<SizePoint> EarlierPoints(const std::string& path, const PointsKey& k
 
 }  // namespace
 
-Result<std::optional<Verdict>> JudgeWork(Io& io, WorkFile& work, const JudgeTask& task, const GateOptions& options, const HeldOut& text,
-                                         std::vector<std::string>* notes) {
+Result<std::optional<Verdict>> JudgeOutput(Io& io, const JudgeTask& task, const GateOptions& options, const HeldOut& text,
+                                           std::vector<std::string>* notes) {
   auto judged = Judge(io, task, options, text);
   if (!judged.ok()) {
     if (options.max_kld || judged.error().code() == Code::kCancelled) return judged.error().At("the gate");
     notes->push_back("not compared with the source: " + judged.error().message());
     return std::optional<Verdict>();
   }
-  if (options.max_kld) SLM_RETURN_IF_ERROR(Mark(work, judged.value(), text));
   return std::optional<Verdict>(judged.Take());
+}
+
+Result<std::optional<Verdict>> JudgeWork(Io& io, WorkFile& work, const JudgeTask& task, const GateOptions& options, const HeldOut& text,
+                                         std::vector<std::string>* notes) {
+  SLM_ASSIGN_OR_RETURN(auto verdict, JudgeOutput(io, task, options, text, notes));
+  if (verdict && options.max_kld) SLM_RETURN_IF_ERROR(Mark(work, *verdict, text));
+  return verdict;
 }
 
 Status WriteReport(Io& io, const ReportTask& task, const ordered_json& run) {

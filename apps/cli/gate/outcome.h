@@ -10,8 +10,11 @@
 
 namespace slm::cli {
 
-// Judges `work` and marks it when there is a budget. nullopt: nothing was measured, and `notes` says why; with a budget that is an error.
-// Errors: kCancelled, and with a budget those of Judge.
+// Judges what `task` names. nullopt: nothing was measured, and `notes` says why; with a budget that is an error. Errors: kCancelled, and
+// with a budget those of Judge.
+Result<std::optional<Verdict>> JudgeOutput(Io& io, const JudgeTask& task, const GateOptions& options, const HeldOut& text,
+                                           std::vector<std::string>* notes);
+// The same of `work`, which is marked when there is a budget.
 Result<std::optional<Verdict>> JudgeWork(Io& io, WorkFile& work, const JudgeTask& task, const GateOptions& options, const HeldOut& text,
                                          std::vector<std::string>* notes);
 

@@ -179,7 +179,7 @@ class Measurement {
         const LayerTensor sample = Sample(t, t.values, recipe_.measured_rows);
         const double power = products.Power(sample);
         const auto error = [&](Rounder& rounder, DType dtype) -> Result<double> {
-          SLM_ASSIGN_OR_RETURN(const Rounded r, rounder.Round(sample, dtype));
+          SLM_ASSIGN_OR_RETURN(const Rounded r, rounder.Round(sample, StoredForm::Of(dtype)));
           return power > 0 ? products.Of(sample, r.values) / power : 0;
         };
         MatrixSensitivity one{.tensor = t.tensor, .layer = layer, .errors = {}};

@@ -6,16 +6,19 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <map>
 
 #include "base/float16.h"
 #include "base/threads.h"
 #include "model/grouped/grouped.h"
+#include "quant/folder/calibrated.h"
 #include "quant/folder/parts.h"
 
 namespace slm::quant {
 namespace {
 using model::GroupedCodes;
 using model::Model;
+using model::Role;
 using model::Tensor;
 using model::hf::PackedFormat;
 
@@ -68,6 +71,7 @@ class MatrixMaker {
     c.zeros.resize(static_cast<size_t>(c.n * c.n_groups()));
     c.scales.resize(c.zeros.size());
     sums_.assign(static_cast<size_t>(c.n), {});
+    input_power_ = InputPower(t);
     auto work = [&](int thread, int n_threads) {
       std::vector<float> row(static_cast<size_t>(c.k));
       const Range mine = SplitRange(c.n, 1, thread, n_threads);
@@ -91,25 +95,32 @@ class MatrixMaker {
     return c;
   }
 
-  Grid GridFor(std::span<const float> w) const {
-    GridSpec spec{.scheme = plan_.spec.symmetric ? Scheme::kSymmetric : Scheme::kIntegerZero,
-                  .bits = plan_.spec.bits,
-                  .search = plan_.recipe.search,
-                  .store = Store::kF16};
-    const Grid g = ChooseGrid(spec, w);
-    if (g.zero > 0 || plan_.recipe.format != PackedFormat::kGptq) return g;
-    spec.scheme = Scheme::kSymmetric;  // the first version of GPTQ has no zero point 0
-    return ChooseGrid(spec, w);
+  // What is known of E[x^2] of a matrix's input without data, by channel, in some unit: behind a norm, the square of its weights. Empty:
+  // nothing.
+  std::vector<float> InputPower(const Tensor& t) const {
+    const Tensor* norm = nullptr;
+    for (int layer = 0; layer < m_.config.n_layers && !norm; ++layer) {
+      for (const Role role : {Role::kQ, Role::kK, Role::kV, Role::kQkv})
+        if (m_.Find(role, layer) == &t) norm = m_.Find(Role::kAttnNorm, layer);
+      for (const Role role : {Role::kGate, Role::kUp, Role::kGateUp})
+        if (m_.Find(role, layer) == &t) norm = m_.Find(Role::kFfnNorm, layer);
+    }
+    if (!norm) return {};
+    std::vector<float> u = model::DequantizeAll(*norm);
+    for (float& x : u) x = (m_.config.norm_offset + x) * (m_.config.norm_offset + x);
+    return u;
   }
 
   RowSums QuantizeRow(const std::vector<float>& row, int64_t i, GroupedCodes* c) const {
     RowSums sums;
     for (const float v : row) sums.power += static_cast<double>(v) * static_cast<double>(v);
     if (!std::isfinite(sums.power)) return sums;
+    const BlockForm form = FormOf(plan_, c->k);
     for (int64_t g = 0; g < c->n_groups(); ++g) {
-      const auto begin = static_cast<size_t>(g * c->group), n = std::min(row.size() - begin, static_cast<size_t>(c->group));
+      const auto begin = static_cast<size_t>(g * c->group), n = static_cast<size_t>(c->group);
       const std::span<const float> w(row.data() + begin, n);
-      const Grid grid = GridFor(w);
+      Grid grid;
+      ChooseBlock(form, plan_.recipe.how.search, w, input_power_.empty() ? nullptr : input_power_.data() + begin, &grid);
       AssignCodes(grid, c->bits, w, nullptr, c->codes.data() + static_cast<size_t>(i * c->k) + begin);
       c->zeros[static_cast<size_t>(i * c->n_groups() + g)] = static_cast<int16_t>(grid.zero);
       c->scales[static_cast<size_t>(i * c->n_groups() + g)] = grid.scale;
@@ -141,6 +152,7 @@ class MatrixMaker {
   const FolderPlan& plan_;
   ThreadTeam& team_;
   std::vector<RowSums> sums_;
+  std::vector<float> input_power_;
 };
 
 Status WritePart(const FolderPart& p, const FolderPlan& plan, const GroupedCodes& c, model::safetensors::FileWriter& out) {
@@ -164,6 +176,23 @@ Status WritePart(const FolderPart& p, const FolderPlan& plan, const GroupedCodes
   return Ok();
 }
 
+// What calibration chose, as the packers take it.
+GroupedCodes CodesOf(const FolderPlan& plan, CodedRows coded) {
+  GroupedCodes c{.bits = plan.spec.bits,
+                 .n = coded.rows,
+                 .k = coded.width,
+                 .group = coded.form.group,
+                 .codes = std::move(coded.codes),
+                 .zeros = {},
+                 .scales = {},
+                 .group_of = {}};
+  for (const Grid& g : coded.grids) {
+    c.zeros.push_back(static_cast<int16_t>(g.zero));
+    c.scales.push_back(g.scale);
+  }
+  return c;
+}
+
 Status CopyTensor(const Model& m, const Tensor& t, model::safetensors::FileWriter& out) {
   for (size_t at = 0; at < t.data.size(); at += kPartBytes) {
     const auto part = t.data.subspan(at, std::min(kPartBytes, t.data.size() - at));
@@ -174,6 +203,14 @@ Status CopyTensor(const Model& m, const Tensor& t, model::safetensors::FileWrite
 }
 
 }  // namespace
+
+BlockForm FormOf(const FolderPlan& plan, int64_t k) {
+  return {.scheme = plan.spec.symmetric ? Scheme::kSymmetric : Scheme::kIntegerZero,
+          .bits = plan.spec.bits,
+          .group = static_cast<int>(GroupOfWidth(plan, k)),
+          .store = Store::kF16,
+          .least_zero = plan.recipe.format == PackedFormat::kGptq ? 1 : 0};  // its first version keeps zero - 1
+}
 
 uint64_t FolderPart::bytes() const {
   uint64_t n = dtype == "I64" || dtype == "F64" ? 8 : dtype == "I8" ? 1 : dtype == "F16" || dtype == "BF16" || dtype == "I16" ? 2 : 4;
@@ -211,11 +248,20 @@ std::vector<FolderPart> PartsOf(const FolderPlan& plan, const FolderChoice& choi
   return parts;
 }
 
-uint64_t FolderNeedBytes(const FolderPlan& plan) {
+uint64_t FolderNeedBytes(const Model& m, const FolderPlan& plan, const WriteOptions& options) {
   uint64_t most = kPartBytes;
-  for (const FolderChoice& c : plan.choices)  // codes as bytes, packed words, scales and zeros twice
-    if (c.packed) most = std::max(most, static_cast<uint64_t>(c.tensor->n_values()) * 3);
-  return kFixedBytes + most;
+  std::map<int, uint64_t> in_layer;  // weights that are packed
+  for (const FolderChoice& c : plan.choices) {
+    if (!c.packed) continue;
+    const auto n = static_cast<uint64_t>(c.tensor->n_values());
+    most = std::max(most, n * 3);  // codes as bytes, packed words, scales and zeros twice
+    in_layer[c.layer] += n;
+  }
+  if (!plan.recipe.how.calibrated() || !options.text) return kFixedBytes + most;
+  uint64_t layer = 0;
+  for (const auto& [index, n] : in_layer) layer = std::max(layer, n);
+  return kFixedBytes + most + 3 * layer +  // the codes and grids of two candidates
+         CalibrationBytes(m, plan.recipe.how, options.text->tokens(), options.text->longest(), options.n_threads);
 }
 
 Result<FolderReport> WriteFolder(const Model& m, const FolderPlan& plan, const WriteOptions& options,
@@ -228,22 +274,34 @@ Result<FolderReport> WriteFolder(const Model& m, const FolderPlan& plan, const W
   SLM_RETURN_IF_ERROR(out.Begin(sink));
   FolderReport report;
   MatrixMaker maker(m, plan, *team);
+  CalibratedFolder layers(m, plan, options, {team.get(), options.isa});
   uint64_t written = 0;
   for (const FolderChoice& c : plan.choices) {
-    FolderTensorReport r{c.tensor->name, std::string(model::TypeName(*c.tensor)), std::string(model::TypeName(*c.tensor)), 0};
+    FolderTensorReport r{c.tensor->name, std::string(model::TypeName(*c.tensor)), std::string(model::TypeName(*c.tensor)), 0, 0};
     const std::vector<FolderPart> parts = PartsOf(plan, c);
+    SLM_ASSIGN_OR_RETURN(StoredTensor * stored, layers.Find(c));
     if (c.packed) {
-      SLM_ASSIGN_OR_RETURN(const GroupedCodes codes, maker.Make(*c.tensor, &r.error));
+      GroupedCodes codes;
+      if (stored) {
+        r.error = stored->error;
+        codes = CodesOf(plan, std::move(stored->coded));
+      } else {
+        SLM_ASSIGN_OR_RETURN(codes, maker.Make(*c.tensor, &r.error));
+      }
       r.scheme = fmt::format("int{} in groups of {}", plan.spec.bits, codes.group);
       for (const FolderPart& p : parts) SLM_RETURN_IF_ERROR(WritePart(p, plan, codes, out));
       m.DropPages(*c.tensor);
+    } else if (stored) {
+      SLM_RETURN_IF_ERROR(out.Data(stored->bytes));
     } else {
       SLM_RETURN_IF_ERROR(CopyTensor(m, *c.tensor, out));
     }
+    for (const FolderPart& p : parts) r.bytes += p.bytes();
+    written += r.bytes;
     report.tensors.push_back(std::move(r));
-    for (const FolderPart& p : parts) written += p.bytes();
     if (options.progress) options.progress(written);
   }
+  report.layers = layers.TakeReports();
   SLM_RETURN_IF_ERROR(out.Finish());
   report.bytes = out.bytes_written();
   return report;

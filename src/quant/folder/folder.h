@@ -1,7 +1,8 @@
 // A Hugging Face folder written again with packed integer weights: AWQ, GPTQ or compressed-tensors, from float weights or, without loss,
 // from another of these formats.
 //
-// As for GGUF files in two steps: PlanFolder says what becomes of every tensor, WriteFolder streams them, one matrix in memory.
+// As for GGUF files in two steps: PlanFolder says what becomes of every tensor, WriteFolder streams them, one matrix in memory, or one
+// layer when it calibrates.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -23,19 +24,20 @@ struct FolderRecipe {
   int bits = 0;        // of a float source; 0: 4
   int64_t group = 32;  // columns, of a float source; less where it does not divide every width; 0: one group a row
   bool symmetric = false;
-  Search search = Search::kRefit;
+  Recipe how;  // of rounding: its search and its calibration; types and budgets are of GGUF files
 };
 
 struct FolderChoice {
   const model::Tensor* tensor = nullptr;
-  bool packed = false;  // else it goes as it is
+  bool packed = false;  // else it goes as it is, but for what a fold changes
+  int layer = -1;       // -1: of none
 };
 
 struct FolderPlan {
   FolderRecipe recipe;
   model::hf::PackedSpec spec;
   bool lossless = false;              // every packed matrix was in groups already and keeps its values
-  std::vector<FolderChoice> choices;  // in file order
+  std::vector<FolderChoice> choices;  // in file order, or layer by layer when calibrated
   std::vector<std::string> notes;
   uint64_t data_bytes() const;  // of the weights' file
   double bpw() const;           // of all tensors
@@ -44,23 +46,28 @@ struct FolderPlan {
 
 // What becomes of every tensor of `m` (kept by reference), a folder. Embedding, head, norms and biases stay as they are. A source in groups
 // keeps its bits, groups and zero points when the format has room for them, else kUnsupported unless `source` is kAny: then its values are
-// quantized again. Errors: kUnsupported (named: the matrix whose shape the format cannot hold, a source that is no folder).
+// quantized again. Errors: kUnsupported (named: the matrix whose shape the format cannot hold, a source that is no folder, or one in groups
+// and a recipe that is calibrated).
 Result<FolderPlan> PlanFolder(const model::Model& m, const FolderRecipe& recipe, SourceTypes source);
 
 struct FolderTensorReport {
   std::string name, scheme, from;
-  double error;  // as TensorReport
+  uint64_t bytes;  // with scales and zero points
+  double error;    // as TensorReport
 };
 struct FolderReport {
   uint64_t bytes = 0;  // of the weights' file
   std::vector<FolderTensorReport> tensors;
+  std::vector<LayerReport> layers;  // of a calibrated recipe
 };
 
 // Bytes of memory that WriteFolder needs besides what the process had before.
-uint64_t FolderNeedBytes(const FolderPlan& plan);
+uint64_t FolderNeedBytes(const model::Model& m, const FolderPlan& plan, const WriteOptions& options);
 
-// Writes model.safetensors to `sink`. The same bytes whatever the number of threads. Errors: kCorrupt (NaN or infinity; tensor and row
-// named), kUnsupported (a zero point of 0 in GPTQ's first version, a scale beyond f16), and the sink's.
+// Writes model.safetensors to `sink`. The same bytes whatever the number of threads; of a calibrated recipe, which needs `options.text`, on
+// processors of the same tier. `options.work` is not used. Errors: kCorrupt (NaN or infinity; tensor and row
+// named), kUnsupported (a zero point of 0 in GPTQ's first version, a scale beyond f16), those of
+// calibration, and the sink's.
 Result<FolderReport> WriteFolder(const model::Model& m, const FolderPlan& plan, const WriteOptions& options,
                                  const model::safetensors::ByteSink& sink);
 

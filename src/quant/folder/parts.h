@@ -4,6 +4,7 @@
 #include <string_view>
 #include <vector>
 
+#include "quant/block_form.h"
 #include "quant/folder/folder.h"
 
 namespace slm::quant {
@@ -22,5 +23,7 @@ std::vector<FolderPart> PartsOf(const FolderPlan& plan, const FolderChoice& c);
 
 // Columns that share a scale in a matrix of width k.
 inline int64_t GroupOfWidth(const FolderPlan& plan, int64_t k) { return plan.spec.group == 0 ? k : plan.spec.group; }
+// The grid of a group in such a matrix, as the format keeps it.
+BlockForm FormOf(const FolderPlan& plan, int64_t k);
 
 }  // namespace slm::quant

@@ -2,11 +2,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "model/grouped/grouped.h"
 #include "quant/folder/folder.h"
 #include "quant/folder/parts.h"
+#include "quant/trained_grids.h"
 
 namespace slm::quant {
 namespace {
@@ -34,25 +36,30 @@ class Planner {
     else SLM_RETURN_IF_ERROR(NewGroups());
     for (const Tensor* t : matrices_) SLM_RETURN_IF_ERROR(CheckShape(*t));
     NameFloats();
+    if (plan_.recipe.how.calibrated())  // one layer is in memory at a time
+      std::stable_sort(plan_.choices.begin(), plan_.choices.end(),
+                       [](const FolderChoice& a, const FolderChoice& b) { return a.layer < b.layer; });
     return std::move(plan_);
   }
 
  private:
   void Gather() {
     constexpr size_t kRoles = static_cast<size_t>(Role::kCount);
-    std::set<size_t> linear, read;
+    std::set<size_t> linear;
+    std::map<size_t, int> layers;
     for (size_t i = 0; i < m_.role_index.size(); ++i) {
       if (m_.role_index[i] < 0) continue;
-      read.insert(static_cast<size_t>(m_.role_index[i]));
+      layers[static_cast<size_t>(m_.role_index[i])] = static_cast<int>(i / kRoles) - 1;
       if (model::IsLayerMatrix(static_cast<Role>(i % kRoles))) linear.insert(static_cast<size_t>(m_.role_index[i]));
     }
     for (size_t i = 0; i < m_.tensors.size(); ++i) {
       const Tensor& t = m_.tensors[i];
+      const int layer = layers.contains(i) ? layers[i] : -1;
       const bool packed = linear.contains(i) && (t.grouped || source_ == SourceTypes::kAny || !AnyGrouped());
       if (!t.foreign_type.empty() && !t.grouped)
         plan_.notes.push_back(fmt::format("{} ({}) is left out: nothing is computed from it", t.name, t.foreign_type));
-      else if (t.grouped && !packed) plan_.choices.push_back({&t, true});  // an embedding or a head in groups
-      else plan_.choices.push_back({&t, packed});
+      else if (t.grouped && !packed) plan_.choices.push_back({&t, true, layer});  // an embedding or a head in groups
+      else plan_.choices.push_back({&t, packed, layer});
       if (!plan_.choices.empty() && plan_.choices.back().tensor == &t && plan_.choices.back().packed) matrices_.push_back(&t);
     }
   }
@@ -67,6 +74,11 @@ class Planner {
 
   // All matrices are in groups already: the format must have room for every one as it is.
   Status KeepGroups() {
+    if (plan_.recipe.how.calibrated())
+      return Error(Code::kUnsupported,
+                   fmt::format("--recipe {}: the weights are {} already, and are kept exactly", plan_.recipe.how.name,
+                               model::TypeName(*matrices_[0])),
+                   "leave --recipe out, start from the float model, or accept the loss with --requantize");
     const GroupedMatrix& first = *matrices_[0]->grouped;
     model::hf::PackedSpec& s = plan_.spec;
     s.bits = first.bits;
@@ -108,6 +120,8 @@ class Planner {
     }
     if (s.group != plan_.recipe.group)
       plan_.notes.push_back(fmt::format("groups of {}: {} does not divide every width", s.group, plan_.recipe.group));
+    SLM_ASSIGN_OR_RETURN(const std::string note, NoteLattices(m_, matrices_, plan_.recipe.how, source_));
+    if (!note.empty()) plan_.notes.push_back(note);
     return Ok();
   }
 
