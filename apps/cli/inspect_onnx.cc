@@ -170,9 +170,15 @@ ordered_json TypesJson(const Totals& totals) {
 ordered_json OrNull(int n) { return n > 0 ? ordered_json(n) : ordered_json(nullptr); }
 
 ordered_json GenAiJson(const onnx::GenAiConfig& c) {
-  return {{"vocab_size", OrNull(c.vocab_size)},  {"d_model", OrNull(c.d_model)},   {"n_layers", OrNull(c.n_layers)},
-          {"n_heads", OrNull(c.n_heads)},        {"n_kv_heads", OrNull(c.n_kv_heads)}, {"head_dim", OrNull(c.head_dim)},
-          {"max_context", OrNull(c.context_length)}, {"bos_ids", c.bos_ids},           {"eos_ids", c.eos_ids}};
+  return {{"vocab_size", OrNull(c.vocab_size)},
+          {"d_model", OrNull(c.d_model)},
+          {"n_layers", OrNull(c.n_layers)},
+          {"n_heads", OrNull(c.n_heads)},
+          {"n_kv_heads", OrNull(c.n_kv_heads)},
+          {"head_dim", OrNull(c.head_dim)},
+          {"max_context", OrNull(c.context_length)},
+          {"bos_ids", c.bos_ids},
+          {"eos_ids", c.eos_ids}};
 }
 
 ordered_json Document(const std::string& path, const char* format, const Totals& totals) {

@@ -89,7 +89,8 @@ std::string Values(const char* label, const ordered_json& values) {
   for (const auto& v : values) {
     std::string shape;
     for (const auto& d : v["shape"]) shape += (shape.empty() ? "" : ", ") + Text(d);
-    s += Line(s.empty() ? label : "", fmt::format("{} {} {}", Text(v["name"]), Text(v["type"]), v["shape"].is_null() ? "of any rank" : "[" + shape + "]"));
+    s += Line(s.empty() ? label : "",
+              fmt::format("{} {} {}", Text(v["name"]), Text(v["type"]), v["shape"].is_null() ? "of any rank" : "[" + shape + "]"));
   }
   return s;
 }
@@ -100,10 +101,12 @@ std::string Graph(const ordered_json& g) {
   for (const auto& o : g["opsets"])
     opsets += fmt::format("{}{} {}", opsets.empty() ? "" : ", ", o["domain"] == "" ? "ai.onnx" : Text(o["domain"]), Text(o["version"]));
   for (const auto& o : g["operators"]) operators += fmt::format("{}{} {}", operators.empty() ? "" : ", ", Text(o["count"]), Text(o["op"]));
-  for (const auto& f : g["external_files"]) external += fmt::format("{}{} ({})", external.empty() ? "" : ", ", Text(f["name"]), Bytes(f["bytes"]));
-  std::string s = Line("graph", fmt::format("{}{}: {} nodes, made by {} {}, IR version {}", Text(g["file"]), g["role"].is_null() ? "" : " (" + Text(g["role"]) + ")",
-                                            Text(g["nodes"]), g["producer"] == "" ? "an unnamed producer" : Text(g["producer"]),
-                                            Text(g["producer_version"]), Text(g["ir_version"])));
+  for (const auto& f : g["external_files"])
+    external += fmt::format("{}{} ({})", external.empty() ? "" : ", ", Text(f["name"]), Bytes(f["bytes"]));
+  std::string s = Line("graph", fmt::format("{}{}: {} nodes, made by {} {}, IR version {}", Text(g["file"]),
+                                            g["role"].is_null() ? "" : " (" + Text(g["role"]) + ")", Text(g["nodes"]),
+                                            g["producer"] == "" ? "an unnamed producer" : Text(g["producer"]), Text(g["producer_version"]),
+                                            Text(g["ir_version"])));
   s += Line("  opsets", opsets) + Values("  inputs", g["inputs"]) + Values("  outputs", g["outputs"]) + Line("  nodes", operators);
   for (const auto& f : g["functions"]) s += Line("  function", fmt::format("{} of {} nodes", Text(f["name"]), Text(f["nodes"])));
   return external.empty() ? s : s + Line("  data", external);
@@ -111,8 +114,9 @@ std::string Graph(const ordered_json& g) {
 
 // What genai_config.json says about the shape.
 std::string GenAi(const ordered_json& c) {
-  return Line("shape", fmt::format("{} layers, width {}, {} heads ({} for keys) of {}, vocabulary {}", Text(c["n_layers"]), Text(c["d_model"]),
-                                   Text(c["n_heads"]), Text(c["n_kv_heads"]), Text(c["head_dim"]), Text(c["vocab_size"]))) +
+  return Line("shape",
+              fmt::format("{} layers, width {}, {} heads ({} for keys) of {}, vocabulary {}", Text(c["n_layers"]), Text(c["d_model"]),
+                          Text(c["n_heads"]), Text(c["n_kv_heads"]), Text(c["head_dim"]), Text(c["vocab_size"]))) +
          Line("context", Text(c["max_context"]) + " tokens");
 }
 

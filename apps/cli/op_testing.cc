@@ -1,7 +1,7 @@
 // slm op-test: runs a folder of ONNX's node tests through the reference implementations and compares the outputs (the file is not
 // op_test.cc because a name that ends so is a test).
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include <algorithm>
 #include <filesystem>
@@ -19,7 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::ordered_json;
 
-constexpr int kExitRefused = kExitUsage;  // "no" to the operator, not to its result
+constexpr int kExitRefused = 2;  // "no" to the operator, not to its result
 
 struct OpTestOptions {
   std::string folder;
@@ -91,18 +91,17 @@ Result<Verdict> Test(const fs::path& folder) {
   for (const onnx::Node& n : model.graph.nodes)
     if (std::find(v.ops.begin(), v.ops.end(), n.op_type) == v.ops.end()) v.ops.push_back(n.op_type);
   for (const fs::path& set : DataSets(folder)) SLM_RETURN_IF_ERROR(RunSet(model, set, tolerance, v));
-  if (v.sets == 0)
-    return Error(Code::kNotFound, folder.string() + ": no folder test_data_set_*", "name a folder of ONNX's node tests");
+  if (v.sets == 0) return Error(Code::kNotFound, folder.string() + ": no folder test_data_set_*", "name a folder of ONNX's node tests");
   return v;
 }
 
 Result<int> OpTest(const OpTestOptions& options, Io& io) {
   auto tested = Test(options.folder);
-  if (!tested.ok() && tested.error().code() == Code::kUnsupported) {
+  if (!tested.ok()) {
     Report(io, tested.error());
-    return kExitRefused;
+    return int{tested.error().code() == Code::kUnsupported ? kExitRefused : kExitFailed};
   }
-  SLM_ASSIGN_OR_RETURN(const Verdict v, std::move(tested));
+  const Verdict v = tested.Take();
   const bool agrees = v.difference.empty();
   const ordered_json report = {{"op", v.ops},
                                {"verdict", agrees ? "agrees" : "differs"},

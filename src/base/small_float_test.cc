@@ -14,11 +14,11 @@ struct Row {
 
 TEST(SmallFloat, CodesOfTheSpecification) {
   const Row rows[] = {
-      {kE4m3fn, 0x7e, 448},         {kE4m3fn, 0x08, 0x1p-6},  {kE4m3fn, 0x01, 0x1p-9},     {kE4m3fn, 0x07, 0.875 * 0x1p-6},
-      {kE5m2, 0x7b, 57344},         {kE5m2, 0x04, 0x1p-14},   {kE5m2, 0x01, 0x1p-16},      {kE5m2, 0xfc, -HUGE_VAL},
-      {kE4m3fnuz, 0x7f, 240},       {kE4m3fnuz, 0x01, 0x1p-10}, {kE5m2fnuz, 0x7f, 57344},  {kE5m2fnuz, 0x01, 0x1p-17},
-      {kE2m1, 0x7, 6},              {kE2m1, 0x1, 0.5},        {kE2m1, 0xa, -1},            {kE2m3, 0x1f, 7.5},
-      {kE2m3, 0x01, 0.125},         {kE3m2, 0x1f, 28},        {kE3m2, 0x01, 0.0625},
+      {kE4m3fn, 0x7e, 448},   {kE4m3fn, 0x08, 0x1p-6},    {kE4m3fn, 0x01, 0x1p-9},  {kE4m3fn, 0x07, 0.875 * 0x1p-6},
+      {kE5m2, 0x7b, 57344},   {kE5m2, 0x04, 0x1p-14},     {kE5m2, 0x01, 0x1p-16},   {kE5m2, 0xfc, -HUGE_VAL},
+      {kE4m3fnuz, 0x7f, 240}, {kE4m3fnuz, 0x01, 0x1p-10}, {kE5m2fnuz, 0x7f, 57344}, {kE5m2fnuz, 0x01, 0x1p-17},
+      {kE2m1, 0x7, 6},        {kE2m1, 0x1, 0.5},          {kE2m1, 0xa, -1},         {kE2m3, 0x1f, 7.5},
+      {kE2m3, 0x01, 0.125},   {kE3m2, 0x1f, 28},          {kE3m2, 0x01, 0.0625},
   };
   for (const Row& r : rows) {
     EXPECT_EQ(SmallFloatValue(r.format, r.code), r.value) << r.code;

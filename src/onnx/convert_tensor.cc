@@ -117,7 +117,8 @@ Result<Tensor> Convert(::onnx::TensorProto& proto, Conversion c) {
     SLM_ASSIGN_OR_RETURN(t.data, NumberedData(proto, t.type, c));
   }
   if (t.data.size() != bytes)
-    return Corrupt(fmt::format("{} bytes of values, shape {} of type {} needs {}", t.data.size(), ShapeText(t.dims), Info(t.type).name, bytes));
+    return Corrupt(
+        fmt::format("{} bytes of values, shape {} of type {} needs {}", t.data.size(), ShapeText(t.dims), Info(t.type).name, bytes));
   return t;
 }
 

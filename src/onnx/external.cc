@@ -17,7 +17,8 @@ namespace {
 namespace fs = std::filesystem;
 using model::Quoted;
 
-constexpr const char* kHint = "the external data of a model must be complete files in the model's own folder: export or fetch the model again";
+constexpr const char* kHint =
+    "the external data of a model must be complete files in the model's own folder: export or fetch the model again";
 constexpr size_t kMaxFiles = 4096;
 
 Result<uint64_t> Number(const std::string& text, const char* what) {
@@ -94,7 +95,7 @@ Result<int> ExternalFiles::Open(const std::string& location) {
     return Error(Code::kCorrupt, place + " is a hard link whose other names are outside the folder",
                  "copy the file instead of linking it: cp --reflink=auto FILE COPY && mv COPY FILE");
   auto map = MappedFile::Open(real);
-  if (!map.ok()) return Error(map.error().code(), place + ": not a file that can be read", kHint);
+  if (!map.ok()) return Error(map.error().code() == Code::kIo ? Code::kIo : Code::kCorrupt, place + ": not a file that can be read", kHint);
   const int index = static_cast<int>(maps_.size());
   list_.push_back({location, map.value().bytes().size()});
   maps_.push_back(map.Take());
@@ -117,8 +118,8 @@ Result<std::span<const std::byte>> ExternalFiles::Part(const ExternalEntry& entr
   const auto bytes = maps_[static_cast<size_t>(file)].bytes();
   if (offset > bytes.size() || needed_bytes > bytes.size() - offset)
     return Error(Code::kCorrupt,
-                 fmt::format("external data {}: {} bytes at offset {} reach past the end, the file has {}", Quoted(entry.location), needed_bytes,
-                             offset, bytes.size()),
+                 fmt::format("external data {}: {} bytes at offset {} reach past the end, the file has {}", Quoted(entry.location),
+                             needed_bytes, offset, bytes.size()),
                  kHint);
   return bytes.subspan(static_cast<size_t>(offset), static_cast<size_t>(needed_bytes));
 }

@@ -7,6 +7,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -133,8 +134,8 @@ struct Model {
   Graph graph;
   std::vector<Function> functions;
   std::vector<std::pair<std::string, std::string>> metadata;
-  std::vector<ExternalFile> external_files;  // in the order of first use
-  std::shared_ptr<const void> storage;       // what `data` of every tensor points into
+  std::vector<ExternalFile> external_files;                   // in the order of first use
+  std::shared_ptr<const void> storage;                        // what `data` of every tensor points into
   int64_t OpsetVersion(std::string_view opset_domain) const;  // 0: not imported
 };
 
@@ -158,13 +159,15 @@ Result<LooseTensor> ReadTensor(const std::string& path);
 Result<LooseTensor> ParseTensor(std::span<const std::byte> bytes);
 
 struct WriteOptions {
-  // Tensors of the main graph of at least so many bytes go into one file beside the model, "<file name>.data"; each begins at a
-  // multiple of 4096, of 65536 when it is longer than 1 MiB (so that Windows can map it too).
+  // Tensors of the main graph of at least so many bytes go into one file beside the model; each begins at a multiple of 4096, of 65536
+  // when it is longer than 1 MiB (so that Windows can map it too).
   uint64_t external_from_bytes = 1024;
+  std::string data_name;  // name of that file, which stands in the model; a plain name
 };
-// Writes `model` to `path` (path, file_bytes, external_files of the model are not looked at); the same model gives the same bytes.
-// Files that are there are replaced when everything was written. Errors: kIo, kLimit (the message would reach 2 GiB).
-Status WriteModel(const Model& model, const std::string& path, const WriteOptions& options = {});
+using ByteSink = std::function<Status(std::span<const std::byte>)>;
+// Writes first the external data, if any, then the message; the same model gives the same bytes. Errors: a sink's, kLimit (the message
+// would reach 2 GiB), kInvalidArgument (data_name is not the name of a file).
+Status WriteModel(const Model& model, const WriteOptions& options, const ByteSink& message, const ByteSink& data);
 
 // "[2, T, ?]"
 std::string ShapeText(const std::vector<Dim>& shape);

@@ -8,6 +8,7 @@
 #include "onnx/check.h"
 #include "onnx/convert.h"
 #include "onnx/onnx.h"
+#include "onnx/scan.h"
 
 namespace slm::onnx {
 namespace {
@@ -20,13 +21,15 @@ constexpr int64_t kNewestIr = 14;
 Error Corrupt(std::string message) { return Error(Code::kCorrupt, std::move(message), kHint); }
 
 template <class Message>
-Status Parse(std::span<const std::byte> bytes, Message& out) {
+Status Parse(std::span<const std::byte> bytes, Root root, Message& out) {
   if (bytes.empty()) return Corrupt("the file is empty");
   if (bytes.size() > INT_MAX)
     return Error(Code::kLimit, fmt::format("{} bytes; an ONNX message ends below 2 GiB", bytes.size()),
                  "save the model with its weights as external data");
+  SLM_RETURN_IF_ERROR(CheckExpansion(bytes, root));
   // Protobuf itself bounds nesting (100 levels) and checks every length against the end.
-  if (!out.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) return Corrupt("not a protobuf message, cut off or nested too deep");
+  if (!out.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())))
+    return Corrupt("not a protobuf message, cut off or nested too deep");
   return Ok();
 }
 
@@ -54,7 +57,8 @@ Status Fill(Model& m, ::onnx::ModelProto& proto, Conversion c) {
   m.doc = std::move(*proto.mutable_doc_string());
   m.opsets = ConvertOpsets(*proto.mutable_opset_import());
   SLM_RETURN_IF_ERROR(CheckVersions(m));
-  for (auto& pair : *proto.mutable_metadata_props()) m.metadata.emplace_back(std::move(*pair.mutable_key()), std::move(*pair.mutable_value()));
+  for (auto& pair : *proto.mutable_metadata_props())
+    m.metadata.emplace_back(std::move(*pair.mutable_key()), std::move(*pair.mutable_value()));
   for (auto& f : *proto.mutable_functions()) {
     SLM_ASSIGN_OR_RETURN(Function function, ConvertFunction(f, c));
     m.functions.push_back(std::move(function));
@@ -67,7 +71,7 @@ Status Fill(Model& m, ::onnx::ModelProto& proto, Conversion c) {
 
 Result<Model> ParseModel(std::span<const std::byte> bytes, const std::string& folder) {
   auto storage = std::make_shared<Storage>();
-  SLM_RETURN_IF_ERROR(Parse(bytes, storage->model));
+  SLM_RETURN_IF_ERROR(Parse(bytes, Root::kModel, storage->model));
   Model m;
   ExternalFiles external(folder);
   SLM_RETURN_IF_ERROR(Fill(m, storage->model, {*storage, external}));
@@ -89,7 +93,7 @@ Result<Model> ReadModel(const std::string& path) {
 
 Result<LooseTensor> ParseTensor(std::span<const std::byte> bytes) {
   auto storage = std::make_shared<Storage>();
-  SLM_RETURN_IF_ERROR(Parse(bytes, storage->tensor));
+  SLM_RETURN_IF_ERROR(Parse(bytes, Root::kTensor, storage->tensor));
   ExternalFiles none("");
   SLM_ASSIGN_OR_RETURN(Tensor tensor, ConvertTensor(storage->tensor, {*storage, none}));
   return LooseTensor{std::move(tensor), std::move(storage)};

@@ -109,8 +109,12 @@ void Set(Array& a, int64_t at, double x) {
   a.i[k] = IsBool(a.type) ? (x != 0 ? 1 : 0) : WrapTo(a.type, v);
 }
 
-Error Refuse(std::string what) { return Error(Code::kUnsupported, "unsupported: " + std::move(what), "compare this case with another runtime"); }
-Error Wrong(std::string what) { return Error(Code::kCorrupt, std::move(what), "the node is not what its operator allows: export the model again"); }
+Error Refuse(std::string what) {
+  return Error(Code::kUnsupported, "unsupported: " + std::move(what), "compare this case with another runtime");
+}
+Error Wrong(std::string what) {
+  return Error(Code::kCorrupt, std::move(what), "the node is not what its operator allows: export the model again");
+}
 
 Result<int64_t> Count(const Dims& dims) {
   int64_t n = 1;
@@ -125,6 +129,12 @@ Result<int64_t> Count(const Dims& dims) {
     n *= d;
   }
   return n;
+}
+
+Status CheckSteps(int64_t a, int64_t b) {
+  if (b == 0 || a <= kMaxSteps / b) return Ok();
+  return Error(Code::kLimit, fmt::format("a product of {} by {} steps: at most {} are done", a, b, kMaxSteps),
+               "test the operator with smaller tensors");
 }
 
 Result<Array> Zeros(ElementType type, Dims dims) {

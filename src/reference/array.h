@@ -11,7 +11,8 @@ namespace slm::reference {
 using onnx::ElementType;
 using Dims = std::vector<int64_t>;
 
-inline constexpr int64_t kMaxValues = int64_t{1} << 27;  // of one array: 1 GiB
+inline constexpr int64_t kMaxValues = int64_t{1} << 24;  // of one array: 128 MiB
+inline constexpr int64_t kMaxSteps = int64_t{1} << 30;   // multiplications of one operator: seconds
 
 inline bool IsFloat(ElementType t) { return onnx::Info(t).kind == onnx::ElementKind::kFloating; }
 inline bool IsString(ElementType t) { return t == ElementType::kString; }
@@ -37,6 +38,8 @@ void Set(Array& a, int64_t at, double x);
 Error Refuse(std::string what);           // kUnsupported
 Error Wrong(std::string what);            // kCorrupt: the node is not what its operator allows
 Result<int64_t> Count(const Dims& dims);  // kLimit above kMaxValues
+// Errors: kLimit when a * b is more than kMaxSteps; neither is negative.
+Status CheckSteps(int64_t a, int64_t b);
 
 // Zeros (empty strings) of a type and shape.
 Result<Array> Zeros(ElementType type, Dims dims);

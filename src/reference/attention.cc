@@ -26,7 +26,8 @@ struct Problem {
 // x as [B, H, T, D], behind `past` of that layout.
 Result<Array> WithPast(const Array& x, const Heads& h, const Array* past) {
   const int64_t before = past ? past->dims[2] : 0;
-  if (past && (past->dims[0] != h.batch || past->dims[1] != h.heads || past->dims[3] != h.width || past->type != x.type)) return Wrong("the past does not fit");
+  if (past && (past->dims[0] != h.batch || past->dims[1] != h.heads || past->dims[3] != h.width || past->type != x.type))
+    return Wrong("the past does not fit");
   SLM_ASSIGN_OR_RETURN(Array y, Zeros(x.type, {h.batch, h.heads, before + h.tokens, h.width}));
   const Heads to{Order::kHeadsFirst, h.batch, h.heads, before + h.tokens, h.width};
   const Heads old{Order::kHeadsFirst, h.batch, h.heads, before, h.width};
@@ -59,14 +60,15 @@ Result<Problem> ProblemOf(const Call& c) {
   SLM_ASSIGN_OR_RETURN(p.hq, HeadsOf(*p.q, c.Int("q_num_heads", 0)));
   SLM_ASSIGN_OR_RETURN(p.hk, HeadsOf(*k, c.Int("kv_num_heads", 0)));
   SLM_ASSIGN_OR_RETURN(p.hv, HeadsOf(*v, c.Int("kv_num_heads", 0)));
-  if (p.hk.batch != p.hq.batch || p.hk.width != p.hq.width || p.hv.batch != p.hk.batch || p.hv.heads != p.hk.heads || p.hv.tokens != p.hk.tokens ||
-      p.hk.heads < 1 || p.hq.heads % p.hk.heads != 0 || k->type != p.q->type)
+  if (p.hk.batch != p.hq.batch || p.hk.width != p.hq.width || p.hv.batch != p.hk.batch || p.hv.heads != p.hk.heads ||
+      p.hv.tokens != p.hk.tokens || p.hk.heads < 1 || p.hq.heads % p.hk.heads != 0 || k->type != p.q->type)
     return Wrong("queries, keys and values do not fit each other");
   p.mask = c.Optional(3);
   const Array *past_key = c.Optional(4), *past_value = c.Optional(5);
   if ((past_key == nullptr) != (past_value == nullptr)) return Wrong("past keys and past values belong together");
   if (past_key) {
-    if (past_key->dims.size() != 4 || past_value->dims.size() != 4 || past_value->dims[2] != past_key->dims[2]) return Wrong("the past does not fit");
+    if (past_key->dims.size() != 4 || past_value->dims.size() != 4 || past_value->dims[2] != past_key->dims[2])
+      return Wrong("the past does not fit");
     p.past = past_key->dims[2];
   }
   SLM_ASSIGN_OR_RETURN(p.k, WithPast(*k, p.hk, past_key));
@@ -107,12 +109,15 @@ Result<Arrays> Attention(const Call& c) {
   SLM_ASSIGN_OR_RETURN(const Problem p, ProblemOf(c));
   const int64_t n_keys = p.k.dims[2], group = p.hq.heads / p.hk.heads;
   const ElementType type = p.q->type;
-  const Heads keys{Order::kHeadsFirst, p.hk.batch, p.hk.heads, n_keys, p.hk.width}, values{Order::kHeadsFirst, p.hk.batch, p.hk.heads, n_keys, p.hv.width};
+  const Heads keys{Order::kHeadsFirst, p.hk.batch, p.hk.heads, n_keys, p.hk.width},
+      values{Order::kHeadsFirst, p.hk.batch, p.hk.heads, n_keys, p.hv.width};
   Heads out = p.hq;
   out.width = p.hv.width;
-  Dims dims = p.hq.order == Order::kHeadsFirst ? Dims{out.batch, out.heads, out.tokens, out.width} : Dims{out.batch, out.tokens, out.heads * out.width};
+  Dims dims = p.hq.order == Order::kHeadsFirst ? Dims{out.batch, out.heads, out.tokens, out.width}
+                                               : Dims{out.batch, out.tokens, out.heads * out.width};
   SLM_ASSIGN_OR_RETURN(Array y, Zeros(type, std::move(dims)));
   SLM_ASSIGN_OR_RETURN(Array shown, Zeros(type, {out.batch, out.heads, out.tokens, n_keys}));  // qk_matmul_output
+  SLM_RETURN_IF_ERROR(CheckSteps(shown.size(), p.hq.width + p.hv.width));
   Dims mask_strides(4);
   if (p.mask) mask_strides = BroadcastStrides(p.mask->dims, {out.batch, out.heads, out.tokens, n_keys});
   std::vector<double> row(static_cast<size_t>(n_keys));
@@ -123,7 +128,8 @@ Result<Arrays> Attention(const Call& c) {
     for (int64_t s = 0; s < n_keys; ++s) {
       double score = 0;
       for (int64_t d = 0; d < p.hq.width; ++d)
-        score += RoundTo(type, Number(*p.q, p.hq.At(b, head, t, d)) * p.scale) * RoundTo(type, Number(p.k, keys.At(b, kv_head, s, d)) * p.scale);
+        score +=
+            RoundTo(type, Number(*p.q, p.hq.At(b, head, t, d)) * p.scale) * RoundTo(type, Number(p.k, keys.At(b, kv_head, s, d)) * p.scale);
       score = RoundTo(type, score);
       if (p.mode == 0) Set(shown, line * n_keys + s, score);
       if (p.softcap > 0) score = RoundTo(type, std::tanh(score / p.softcap) * p.softcap);

@@ -6,7 +6,9 @@
 namespace slm::reference {
 namespace {
 
-bool Less64(ElementType t, int64_t a, int64_t b) { return t == ElementType::kUint64 ? static_cast<uint64_t>(a) < static_cast<uint64_t>(b) : a < b; }
+bool Less64(ElementType t, int64_t a, int64_t b) {
+  return t == ElementType::kUint64 ? static_cast<uint64_t>(a) < static_cast<uint64_t>(b) : a < b;
+}
 
 struct Pair {
   const Array *a, *b;
@@ -111,7 +113,8 @@ int64_t Sum64(int64_t x, int64_t y) { return static_cast<int64_t>(static_cast<ui
 }  // namespace
 
 Result<Arrays> Add(const Call& c) {
-  return Arithmetic(c, [](double x, double y) { return x + y; }, Sum64);
+  return Arithmetic(
+      c, [](double x, double y) { return x + y; }, Sum64);
 }
 
 Result<Arrays> Sub(const Call& c) {
@@ -129,13 +132,16 @@ Result<Arrays> Mul(const Call& c) {
 Result<Arrays> Div(const Call& c) {
   SLM_ASSIGN_OR_RETURN(const Array* b, c.In(1, Accept::kNumber));
   if (HasZero(*b)) return Wrong("integer division by zero");
-  return Arithmetic(c, [](double x, double y) { return x / y; }, Typed(c, Quotient));
+  return Arithmetic(
+      c, [](double x, double y) { return x / y; }, Typed(c, Quotient));
 }
 
 Result<Arrays> Mod(const Call& c) {
   SLM_ASSIGN_OR_RETURN(const Array* b, c.In(1, Accept::kNumber));
   if (HasZero(*b)) return Wrong("integer division by zero");
-  if (c.Int("fmod", 0) == 1) return Arithmetic(c, [](double x, double y) { return std::fmod(x, y); }, Typed(c, Remainder));
+  if (c.Int("fmod", 0) == 1)
+    return Arithmetic(
+        c, [](double x, double y) { return std::fmod(x, y); }, Typed(c, Remainder));
   // The remainder has the sign of the divisor, as in Python.
   const auto floats = [](double x, double y) {
     const double r = std::fmod(x, y);
@@ -154,7 +160,8 @@ Result<Arrays> Pow(const Call& c) {
   const bool whole = !IsFloat(p.a->type) && !IsFloat(p.b->type);
   Walk(p.dims, {BroadcastStrides(p.a->dims, p.dims), BroadcastStrides(p.b->dims, p.dims)}, [&](int64_t at, const Dims& from) {
     if (whole)
-      y.i[static_cast<size_t>(at)] = WrapTo(y.type, IntegerPower(p.a->i[static_cast<size_t>(from[0])], p.b->i[static_cast<size_t>(from[1])]));
+      y.i[static_cast<size_t>(at)] =
+          WrapTo(y.type, IntegerPower(p.a->i[static_cast<size_t>(from[0])], p.b->i[static_cast<size_t>(from[1])]));
     else Set(y, at, std::pow(Number(*p.a, from[0]), Number(*p.b, from[1])));
   });
   return One(std::move(y));
@@ -172,7 +179,10 @@ Result<Arrays> Min(const Call& c) {
       Typed(c, [](ElementType t, int64_t x, int64_t y) { return Less64(t, y, x) ? y : x; }));
 }
 
-Result<Arrays> Sum(const Call& c) { return Fold(c, Accept::kFloat, [](double x, double y) { return x + y; }, Sum64); }
+Result<Arrays> Sum(const Call& c) {
+  return Fold(
+      c, Accept::kFloat, [](double x, double y) { return x + y; }, Sum64);
+}
 
 Result<Arrays> Clip(const Call& c) {
   SLM_ASSIGN_OR_RETURN(const Array* x, c.In(0, Accept::kNumber));

@@ -26,10 +26,14 @@ Result<const Array*> Call::In(size_t at, Accept accept) const {
   return a;
 }
 
-Result<std::vector<int64_t>> Call::Ints(size_t at, std::vector<int64_t> otherwise) const {
-  if (!Optional(at)) return otherwise;
+Result<std::vector<int64_t>> Call::Ints(size_t at) const {
   SLM_ASSIGN_OR_RETURN(const Array* a, In(at, Accept::kIndex));
   return a->i;
+}
+
+Result<std::vector<int64_t>> Call::IntsOr(size_t at, std::vector<int64_t> otherwise) const {
+  if (!Optional(at)) return otherwise;
+  return Ints(at);
 }
 
 int64_t Call::Int(std::string_view name, int64_t otherwise) const {

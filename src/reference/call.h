@@ -14,9 +14,9 @@ enum class Accept : uint8_t {
   kAny,
   kFloat,
   kInteger,
-  kIndex,     // INT32, INT64
-  kNumber,    // floating or integer
-  kOrdered,   // number or BOOL
+  kIndex,    // INT32, INT64
+  kNumber,   // floating or integer
+  kOrdered,  // number or BOOL
   kBool,
 };
 
@@ -31,8 +31,10 @@ class Call {
   size_t n_inputs() const { return inputs_.size(); }
   // Input `at`. Errors: kCorrupt when it is left out, kUnsupported when it is of another type.
   Result<const Array*> In(size_t at, Accept accept = Accept::kAny) const;
-  // Whole numbers of input `at` (INT32 or INT64), or `otherwise` when it is left out.
-  Result<std::vector<int64_t>> Ints(size_t at, std::vector<int64_t> otherwise = {}) const;
+  // Whole numbers of input `at` (INT32 or INT64). Errors as In.
+  Result<std::vector<int64_t>> Ints(size_t at) const;
+  // The same, or `otherwise` when the input is left out.
+  Result<std::vector<int64_t>> IntsOr(size_t at, std::vector<int64_t> otherwise) const;
 
   bool Has(std::string_view name) const { return node_.Find(name) != nullptr; }
   int64_t Int(std::string_view name, int64_t otherwise) const;

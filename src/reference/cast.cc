@@ -70,7 +70,8 @@ Result<Arrays> Cast(const Call& c) {
 Result<Arrays> CastLike(const Call& c) {
   SLM_ASSIGN_OR_RETURN(const Array* x, c.In(0));
   SLM_ASSIGN_OR_RETURN(const Array* like, c.In(1));
-  SLM_ASSIGN_OR_RETURN(Array y, CastTo(*x, like->type, c.Int("saturate", 1) != 0 ? Saturate::kYes : Saturate::kNo, c.Text("round_mode", "up")));
+  SLM_ASSIGN_OR_RETURN(Array y,
+                       CastTo(*x, like->type, c.Int("saturate", 1) != 0 ? Saturate::kYes : Saturate::kNo, c.Text("round_mode", "up")));
   return One(std::move(y));
 }
 

@@ -19,10 +19,8 @@ std::string IndexText(const Dims& dims, int64_t flat) {
 
 Difference Compare(const Array& got, const Array& want, const Tolerance& tolerance) {
   Difference d;
-  if (got.type != want.type)
-    return {true, fmt::format("type {}, expected {}", onnx::Info(got.type).name, onnx::Info(want.type).name), 0};
-  if (got.dims != want.dims)
-    return {true, fmt::format("shape {}, expected {}", onnx::ShapeText(got.dims), onnx::ShapeText(want.dims)), 0};
+  if (got.type != want.type) return {true, fmt::format("type {}, expected {}", onnx::Info(got.type).name, onnx::Info(want.type).name), 0};
+  if (got.dims != want.dims) return {true, fmt::format("shape {}, expected {}", onnx::ShapeText(got.dims), onnx::ShapeText(want.dims)), 0};
   if (IsString(got.type)) return {got.s != want.s, "strings differ", 0};
   for (int64_t k = 0; k < got.size(); ++k) {
     const double g = Number(got, k), w = Number(want, k);

@@ -16,7 +16,8 @@ Result<std::string> Labels(std::string_view term, size_t rank) {
   if (dots != std::string_view::npos) letters.erase(dots, 3);
   for (const char ch : letters)
     if (!((ch >= 'a' && ch <= 'z') || (ch >= 'A' && ch <= 'Z'))) return Refuse("equation with '" + std::string(1, ch) + "'");
-  if (letters.size() > rank || (dots == std::string_view::npos && letters.size() != rank)) return Wrong("a term of the equation does not fit its input");
+  if (letters.size() > rank || (dots == std::string_view::npos && letters.size() != rank))
+    return Wrong("a term of the equation does not fit its input");
   const size_t n = rank - letters.size();
   if (n > 10) return Refuse("more than 10 dimensions behind '...'");
   std::string numbers;

@@ -38,7 +38,8 @@ Result<Problem> ProblemOf(const Call& c) {
   Problem p;
   const int64_t hq = c.Int("num_heads", 0), hk = c.Int("kv_num_heads", 0);
   SLM_ASSIGN_OR_RETURN(const Array* q, c.In(0, Accept::kFloat));
-  if (hq < 1 || hk < 1 || hq > 65536 || hk > hq || hq % hk != 0 || q->dims.size() != 3) return Wrong("num_heads, kv_num_heads or the query's shape");
+  if (hq < 1 || hk < 1 || hq > 65536 || hk > hq || hq % hk != 0 || q->dims.size() != 3)
+    return Wrong("num_heads, kv_num_heads or the query's shape");
   if (c.Optional(1)) {
     SLM_ASSIGN_OR_RETURN(const Array* k, c.In(1, Accept::kFloat));
     SLM_ASSIGN_OR_RETURN(const Array* v, c.In(2, Accept::kFloat));
@@ -52,7 +53,8 @@ Result<Problem> ProblemOf(const Call& c) {
   }
   SLM_ASSIGN_OR_RETURN(p.hq, HeadsOf(p.q, hq));
   SLM_ASSIGN_OR_RETURN(p.hk, HeadsOf(p.k, hk));
-  if (p.k.dims != p.v.dims || p.hk.batch != p.hq.batch || p.hk.tokens != p.hq.tokens || p.hk.width != p.hq.width || p.k.dims.size() != 3 || p.k.type != p.q.type || p.v.type != p.q.type)
+  if (p.k.dims != p.v.dims || p.hk.batch != p.hq.batch || p.hk.tokens != p.hq.tokens || p.hk.width != p.hq.width || p.k.dims.size() != 3 ||
+      p.k.type != p.q.type || p.v.type != p.q.type)
     return Wrong("query, key and value do not fit each other");
   p.past_key = c.Optional(3);
   p.past_value = c.Optional(4);
@@ -60,10 +62,12 @@ Result<Problem> ProblemOf(const Call& c) {
   const int64_t past = p.past_key && p.past_key->dims.size() == 4 ? p.past_key->dims[2] : 0;
   const Dims cache{p.hk.batch, p.hk.heads, past, p.hk.width};
   for (const Array* a : {p.past_key, p.past_value})
-    if ((a == nullptr) != (p.past_key == nullptr) || (a && (a->dims != cache || a->type != p.q.type))) return Wrong("the past does not fit");
+    if ((a == nullptr) != (p.past_key == nullptr) || (a && (a->dims != cache || a->type != p.q.type)))
+      return Wrong("the past does not fit");
   if (static_cast<int64_t>(p.totals.size()) != p.hq.batch) return Wrong("seqlens_k does not have one value a sequence");
   for (int64_t& total : p.totals) {
-    if (total < p.hq.tokens - 1 || total >= past + p.hq.tokens) return Wrong(fmt::format("seqlens_k {} with {} new tokens and a cache of {}", total, p.hq.tokens, past));
+    if (total < p.hq.tokens - 1 || total >= past + p.hq.tokens)
+      return Wrong(fmt::format("seqlens_k {} with {} new tokens and a cache of {}", total, p.hq.tokens, past));
     ++total;
   }
   p.window = c.Int("local_window_size", -1);
@@ -92,7 +96,8 @@ Result<Array> Present(const Problem& p, const Array& fresh, const Array* past) {
   int64_t longest = before;
   for (const int64_t total : p.totals) longest = std::max(longest, total);
   SLM_ASSIGN_OR_RETURN(Array y, Zeros(fresh.type, {p.hk.batch, p.hk.heads, longest, p.hk.width}));
-  const Heads to{Order::kHeadsFirst, p.hk.batch, p.hk.heads, longest, p.hk.width}, old{Order::kHeadsFirst, p.hk.batch, p.hk.heads, before, p.hk.width};
+  const Heads to{Order::kHeadsFirst, p.hk.batch, p.hk.heads, longest, p.hk.width},
+      old{Order::kHeadsFirst, p.hk.batch, p.hk.heads, before, p.hk.width};
   for (int64_t b = 0; b < p.hk.batch; ++b) {
     const int64_t begin = p.totals[static_cast<size_t>(b)] - p.hk.tokens;
     for (int64_t head = 0; head < p.hk.heads; ++head)
@@ -113,6 +118,7 @@ Result<Arrays> GroupQueryAttention(const Call& c) {
   SLM_ASSIGN_OR_RETURN(Array values, Present(p, p.v, p.past_value));
   const Heads cache{Order::kHeadsFirst, p.hk.batch, p.hk.heads, keys.dims[2], p.hk.width};
   SLM_ASSIGN_OR_RETURN(Array y, Zeros(p.q.type, p.q.dims));
+  SLM_RETURN_IF_ERROR(CheckSteps(y.size(), keys.dims[2]));
   std::vector<double> row;
   for (int64_t b = 0; b < p.hq.batch; ++b)
     for (int64_t head = 0; head < p.hq.heads; ++head)
@@ -129,7 +135,8 @@ Result<Arrays> GroupQueryAttention(const Call& c) {
         SoftmaxRow(row.data(), static_cast<int64_t>(row.size()));
         for (int64_t d = 0; d < p.hq.width; ++d) {
           double sum = 0;
-          for (int64_t s = begin; s <= position; ++s) sum += row[static_cast<size_t>(s - begin)] * Number(values, cache.At(b, kv_head, s, d));
+          for (int64_t s = begin; s <= position; ++s)
+            sum += row[static_cast<size_t>(s - begin)] * Number(values, cache.At(b, kv_head, s, d));
           Set(y, p.hq.At(b, head, t, d), sum);
         }
       }

@@ -26,7 +26,7 @@ Result<Product> ProductOf(const Dims& a, const Dims& b) {
   if (a.size() > 1) p.out.push_back(p.m);
   if (b.size() > 1) p.out.push_back(p.n);
   SLM_ASSIGN_OR_RETURN(const int64_t work, Count(p.out));
-  if (p.k > 0 && work > (int64_t{1} << 34) / p.k) return Error(Code::kLimit, "a product of more than 2^34 steps", "test with smaller matrices");
+  SLM_RETURN_IF_ERROR(CheckSteps(work, p.k));
   return p;
 }
 
@@ -91,11 +91,13 @@ Result<Arrays> Gemm(const Call& c) {
   SLM_ASSIGN_OR_RETURN(const Array* a, c.In(0, Accept::kFloat));
   SLM_ASSIGN_OR_RETURN(const Array* b, c.In(1, Accept::kFloat));
   const Array* bias = c.Optional(2);
-  if (a->dims.size() != 2 || b->dims.size() != 2 || a->type != b->type || (bias && bias->type != a->type)) return Wrong("not two matrices of a type");
+  if (a->dims.size() != 2 || b->dims.size() != 2 || a->type != b->type || (bias && bias->type != a->type))
+    return Wrong("not two matrices of a type");
   const bool turn_a = c.Int("transA", 0) != 0, turn_b = c.Int("transB", 0) != 0;
   const int64_t m = a->dims[turn_a ? 1 : 0], k = a->dims[turn_a ? 0 : 1], n = b->dims[turn_b ? 0 : 1];
   if (b->dims[turn_b ? 1 : 0] != k) return Wrong("the matrices do not multiply");
   SLM_ASSIGN_OR_RETURN(Array y, Zeros(a->type, {m, n}));
+  SLM_RETURN_IF_ERROR(CheckSteps(y.size(), k));
   Dims steps{0, 0};
   if (bias) {
     SLM_ASSIGN_OR_RETURN(const Dims joined, BroadcastShape(bias->dims, y.dims));
@@ -106,7 +108,8 @@ Result<Arrays> Gemm(const Call& c) {
   for (int64_t i = 0; i < m; ++i)
     for (int64_t j = 0; j < n; ++j) {
       double sum = 0;
-      for (int64_t l = 0; l < k; ++l) sum += a->f[static_cast<size_t>(turn_a ? l * m + i : i * k + l)] * b->f[static_cast<size_t>(turn_b ? j * k + l : l * n + j)];
+      for (int64_t l = 0; l < k; ++l)
+        sum += a->f[static_cast<size_t>(turn_a ? l * m + i : i * k + l)] * b->f[static_cast<size_t>(turn_b ? j * k + l : l * n + j)];
       Set(y, i * n + j, alpha * sum + (bias ? beta * bias->f[static_cast<size_t>(i * steps[0] + j * steps[1])] : 0));
     }
   return One(std::move(y));
@@ -153,10 +156,13 @@ Result<Arrays> DynamicQuantizeMatMul(const Call& c) {
   Product p;
   SLM_ASSIGN_OR_RETURN(const auto sums, IntegerProduct(codes[0], &codes[2], *b, c.Optional(3), p));
   const Array* bias = c.Optional(4);
-  if ((b_scale->size() != 1 && b_scale->size() != p.n) || (bias && (!IsFloat(bias->type) || bias->size() != p.n))) return Wrong("a scale or bias that does not fit");
+  if ((b_scale->size() != 1 && b_scale->size() != p.n) || (bias && (!IsFloat(bias->type) || bias->size() != p.n)))
+    return Wrong("a scale or bias that does not fit");
   SLM_ASSIGN_OR_RETURN(Array y, Zeros(b_scale->type, p.out));
   for (int64_t k = 0; k < y.size(); ++k)
-    Set(y, k, sums[static_cast<size_t>(k)] * codes[1].f[0] * Number(*b_scale, b_scale->size() == 1 ? 0 : k % p.n) + (bias ? Number(*bias, k % p.n) : 0));
+    Set(y, k,
+        sums[static_cast<size_t>(k)] * codes[1].f[0] * Number(*b_scale, b_scale->size() == 1 ? 0 : k % p.n) +
+            (bias ? Number(*bias, k % p.n) : 0));
   return One(std::move(y));
 }
 

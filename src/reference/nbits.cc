@@ -28,14 +28,16 @@ Result<Matrix> MatrixOf(const Call& c) {
   SLM_ASSIGN_OR_RETURN(m.scales, c.In(2, Accept::kFloat));
   if (c.Int("weight_prepacked", 0) != 0) return Refuse("prepacked weights");
   if (const Array* g = c.Optional(4); g && g->size() > 0) return Refuse("an order of groups (g_idx)");
-  if (m.n < 1 || m.k < 1 || m.n > kMaxValues || m.k > kMaxValues || m.block < 8 || m.block > 65536 || (m.block & (m.block - 1)) != 0) return Wrong("N, K or block_size");
+  if (m.n < 1 || m.k < 1 || m.n > kMaxValues || m.k > kMaxValues || m.block < 8 || m.block > 65536 || (m.block & (m.block - 1)) != 0)
+    return Wrong("N, K or block_size");
   m.blocks = (m.k + m.block - 1) / m.block;
   SLM_ASSIGN_OR_RETURN(const int64_t codes, Count({m.n, m.blocks, m.block * m.bits / 8}));
   if (m.codes->type != ElementType::kUint8 || m.codes->size() != codes) return Wrong("as many bytes of codes as N, K and block_size need");
   if (m.scales->size() != m.n * m.blocks) return Wrong("a scale for each block is needed");
   if (m.zeros) {
     const int64_t packed = m.n * ((m.blocks * m.bits + 7) / 8), want = IsFloat(m.zeros->type) ? m.n * m.blocks : packed;
-    if ((m.zeros->type != ElementType::kUint8 && !IsFloat(m.zeros->type)) || m.zeros->size() != want) return Wrong("zero points that do not fit the blocks");
+    if ((m.zeros->type != ElementType::kUint8 && !IsFloat(m.zeros->type)) || m.zeros->size() != want)
+      return Wrong("zero points that do not fit the blocks");
   }
   return m;
 }
@@ -82,7 +84,8 @@ Result<Arrays> GatherBlockQuantized(const Call& c) {
   if (rank < 1 || block < 16) return Wrong("a scalar, or blocks of less than 16");
   SLM_ASSIGN_OR_RETURN(const int64_t quantize_axis, Axis(c.Int("quantize_axis", 1), rank));
   SLM_ASSIGN_OR_RETURN(const int64_t gather_axis, Axis(c.Int("gather_axis", 0), rank));
-  if (gather_axis != 0 || quantize_axis + 1 != static_cast<int64_t>(rank)) return Refuse("another gather axis than the first or quantize axis than the last");
+  if (gather_axis != 0 || quantize_axis + 1 != static_cast<int64_t>(rank))
+    return Refuse("another gather axis than the first or quantize axis than the last");
   const int64_t width = data->dims.back() * per_byte, blocks = (width + block - 1) / block;
   Dims rows(data->dims.begin(), data->dims.end() - 1), want = rows;
   want.push_back(blocks);
@@ -96,7 +99,9 @@ Result<Arrays> GatherBlockQuantized(const Call& c) {
   SLM_ASSIGN_OR_RETURN(Array table, Zeros(scales->type, dims));
   for (int64_t k = 0; k < table.size(); ++k) {
     const int64_t row = k / width, column = k % width, group = column / block;
-    const auto code = [&](const Array& a, int64_t line, int64_t at) { return bytes ? CodeAt(a, row * line, at, bits) : a.i[static_cast<size_t>(row * line + at)]; };
+    const auto code = [&](const Array& a, int64_t line, int64_t at) {
+      return bytes ? CodeAt(a, row * line, at, bits) : a.i[static_cast<size_t>(row * line + at)];
+    };
     const int64_t zero = zeros ? code(*zeros, zero_width, group) : bytes ? int64_t{1} << (bits - 1) : 0;
     Set(table, k, static_cast<double>(code(*data, data->dims.back(), column) - zero) * Number(*scales, row * blocks + group));
   }

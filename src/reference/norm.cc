@@ -89,7 +89,8 @@ Result<Arrays> SkipNormalize(const Call& c, Centre centre, const Array* bias, co
   const size_t width = static_cast<size_t>(x->dims.back());
   if (added && (added->dims != Dims{x->dims.back()} || !IsFloat(added->type))) return Wrong("the bias does not fit");
   for (size_t k = 0; k < sum.f.size(); ++k) sum.f[k] = RoundTo(sum.type, sum.f[k] + wide.f[k] + (added ? added->f[k % width] : 0));
-  SLM_ASSIGN_OR_RETURN(Normalized n, Normalize(sum, static_cast<int64_t>(x->dims.size()) - 1, c.Float("epsilon", 1e-12), centre, scale, bias));
+  SLM_ASSIGN_OR_RETURN(Normalized n,
+                       Normalize(sum, static_cast<int64_t>(x->dims.size()) - 1, c.Float("epsilon", 1e-12), centre, scale, bias));
   return Arrays{std::move(n.y), std::move(n.mean), std::move(n.factor), std::move(sum)};
 }
 

@@ -8,9 +8,9 @@ namespace {
 
 // Where the scale of a value lies.
 struct Groups {
-  Dims strides;          // over the values of x, into the scale
-  int64_t axis = -1;     // -1: one scale for all
-  int64_t block = 1;     // values along the axis that share a scale
+  Dims strides;       // over the values of x, into the scale
+  int64_t axis = -1;  // -1: one scale for all
+  int64_t block = 1;  // values along the axis that share a scale
 };
 
 Result<Groups> GroupsOf(const Call& c, const Array& x, const Array& scale) {
@@ -51,8 +51,7 @@ void WalkGroups(const Array& x, const Groups& g, F f) {
 // The nearest code, inside the type.
 void SetCode(Array& y, int64_t at, double x, Saturate saturate) {
   if (IsFloat(y.type)) y.f[static_cast<size_t>(at)] = RoundTo(y.type, x, saturate);
-  else
-    Set(y, at, std::fmin(std::fmax(std::nearbyint(x), static_cast<double>(LowestOf(y.type))), static_cast<double>(HighestOf(y.type))));
+  else Set(y, at, std::fmin(std::fmax(std::nearbyint(x), static_cast<double>(LowestOf(y.type))), static_cast<double>(HighestOf(y.type))));
 }
 
 }  // namespace
@@ -87,9 +86,7 @@ Result<Arrays> DequantizeLinear(const Call& c) {
   SLM_ASSIGN_OR_RETURN(ElementType type, c.Type("output_dtype", scale->type));
   if (!IsFloat(type)) return Refuse("values of type " + std::string(onnx::Info(type).name));
   SLM_ASSIGN_OR_RETURN(Array y, Zeros(type, x->dims));
-  WalkGroups(*x, g, [&](int64_t k, int64_t at) {
-    Set(y, k, (Number(*x, k) - (zero ? Number(*zero, at) : 0)) * Number(*scale, at));
-  });
+  WalkGroups(*x, g, [&](int64_t k, int64_t at) { Set(y, k, (Number(*x, k) - (zero ? Number(*zero, at) : 0)) * Number(*scale, at)); });
   return One(std::move(y));
 }
 

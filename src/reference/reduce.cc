@@ -107,16 +107,20 @@ Result<Arrays> ReduceMean(const Call& c) {
   return Reduce(c, Accept::kNumber, 0, Same, Plus, [](double sum, double n) { return sum / n; });
 }
 Result<Arrays> ReduceProd(const Call& c) {
-  return Reduce(c, Accept::kNumber, 1, Same, [](double a, double b) { return a * b; }, AsIs);
+  return Reduce(
+      c, Accept::kNumber, 1, Same, [](double a, double b) { return a * b; }, AsIs);
 }
 Result<Arrays> ReduceMax(const Call& c) {
-  return Reduce(c, Accept::kOrdered, Bound(c, -1), Same, [](double a, double b) { return std::isnan(a) || a > b ? a : b; }, AsIs);
+  return Reduce(
+      c, Accept::kOrdered, Bound(c, -1), Same, [](double a, double b) { return std::isnan(a) || a > b ? a : b; }, AsIs);
 }
 Result<Arrays> ReduceMin(const Call& c) {
-  return Reduce(c, Accept::kOrdered, Bound(c, 1), Same, [](double a, double b) { return std::isnan(a) || a < b ? a : b; }, AsIs);
+  return Reduce(
+      c, Accept::kOrdered, Bound(c, 1), Same, [](double a, double b) { return std::isnan(a) || a < b ? a : b; }, AsIs);
 }
 Result<Arrays> ReduceL1(const Call& c) {
-  return Reduce(c, Accept::kNumber, 0, [](double v) { return std::abs(v); }, Plus, AsIs);
+  return Reduce(
+      c, Accept::kNumber, 0, [](double v) { return std::abs(v); }, Plus, AsIs);
 }
 Result<Arrays> ReduceL2(const Call& c) {
   return Reduce(c, Accept::kNumber, 0, Square, Plus, [](double sum, double) { return std::sqrt(sum); });

@@ -26,8 +26,8 @@ struct Array {
 Result<Array> FromTensor(const onnx::Tensor& t);
 
 // Runs the main graph. `inputs` in the order of the graph's inputs; those that have an initializer may be left out at the end.
-// Outputs in the graph's order. Errors: kUnsupported (an operator, an opset, a type that is not here: named), kInvalidArgument (inputs that
-// do not fit), kCorrupt (a node that its operator does not allow), kLimit (a value too large to compute slowly).
+// Outputs in the graph's order. Errors: kUnsupported (an operator, an opset, a type that is not here: named), kCorrupt (inputs that are
+// not the graph's, a node that its operator does not allow), kLimit (a value too large to compute slowly).
 Result<std::vector<Array>> Run(const onnx::Model& model, const std::vector<Array>& inputs);
 
 struct Tolerance {
@@ -35,7 +35,7 @@ struct Tolerance {
 };
 struct Difference {
   bool differs = false;
-  std::string where;  // type, shape, or the first value beyond the tolerance
+  std::string where;   // type, shape, or the first value beyond the tolerance
   double largest = 0;  // largest |got - want| of finite values
 };
 // |got - want| <= absolute + relative * |want|; NaN equals NaN; type and shape must agree.

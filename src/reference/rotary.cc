@@ -33,7 +33,8 @@ Result<Heads> HeadsOf(const Array& x, int64_t n_heads) {
 
 Status Rotate(Array& x, const Heads& h, const Rotation& r, const std::vector<int64_t>& rows) {
   const int64_t half = r.rotated / 2;
-  if (half < 1 || !IsFloat(r.cos->type) || r.cos->dims != r.sin->dims || r.cos->type != r.sin->type || r.cos->dims.empty() || r.cos->dims.back() != half)
+  if (half < 1 || !IsFloat(r.cos->type) || r.cos->dims != r.sin->dims || r.cos->type != r.sin->type || r.cos->dims.empty() ||
+      r.cos->dims.back() != half)
     return Wrong("the tables of cosines and sines do not fit the rotated width");
   const int64_t n_rows = r.cos->size() / half;
   for (const int64_t row : rows)
@@ -44,7 +45,8 @@ Status Rotate(Array& x, const Heads& h, const Rotation& r, const std::vector<int
         const int64_t row = rows[static_cast<size_t>(b * h.tokens + t)];
         const double cos = Number(*r.cos, row * half + k), sin = Number(*r.sin, row * half + k);
         for (int64_t head = 0; head < h.heads; ++head) {
-          const int64_t first = h.At(b, head, t, r.interleaved ? 2 * k : k), second = h.At(b, head, t, r.interleaved ? 2 * k + 1 : k + half);
+          const int64_t first = h.At(b, head, t, r.interleaved ? 2 * k : k),
+                        second = h.At(b, head, t, r.interleaved ? 2 * k + 1 : k + half);
           const double u = Number(x, first), v = Number(x, second);
           Set(x, first, cos * u - sin * v);
           Set(x, second, sin * u + cos * v);

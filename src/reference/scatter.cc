@@ -39,7 +39,9 @@ Result<Arrays> ScatterElements(const Call& c) {
   SLM_ASSIGN_OR_RETURN(const Join join, JoinOf(c));
   const size_t rank = x->dims.size();
   SLM_ASSIGN_OR_RETURN(const int64_t axis, Axis(c.Int("axis", 0), rank));
-  if (indices->dims != updates->dims || indices->dims.size() != rank || updates->type != x->type || (IsString(x->type) && join != Join::kReplace)) return Wrong("indices or updates do not fit");
+  if (indices->dims != updates->dims || indices->dims.size() != rank || updates->type != x->type ||
+      (IsString(x->type) && join != Join::kReplace))
+    return Wrong("indices or updates do not fit");
   for (size_t d = 0; d < rank; ++d)
     if (static_cast<int64_t>(d) != axis && indices->dims[d] > x->dims[d]) return Wrong("more indices than values");
   Dims strides = Strides(x->dims);
@@ -60,11 +62,13 @@ Result<Arrays> ScatterNd(const Call& c) {
   SLM_ASSIGN_OR_RETURN(const Array* indices, c.In(1, Accept::kIndex));
   SLM_ASSIGN_OR_RETURN(const Array* updates, c.In(2));
   SLM_ASSIGN_OR_RETURN(const Join join, JoinOf(c));
-  if (indices->dims.empty() || indices->dims.back() > static_cast<int64_t>(x->dims.size())) return Wrong("indices that are longer than the rank");
+  if (indices->dims.empty() || indices->dims.back() > static_cast<int64_t>(x->dims.size()))
+    return Wrong("indices that are longer than the rank");
   const size_t depth = static_cast<size_t>(indices->dims.back());
   Dims want(indices->dims.begin(), indices->dims.end() - 1);
   want.insert(want.end(), x->dims.begin() + static_cast<std::ptrdiff_t>(depth), x->dims.end());
-  if (updates->dims != want || updates->type != x->type || (IsString(x->type) && join != Join::kReplace)) return Wrong("updates do not fit");
+  if (updates->dims != want || updates->type != x->type || (IsString(x->type) && join != Join::kReplace))
+    return Wrong("updates do not fit");
   const Dims own = Strides(x->dims);
   int64_t inner = 1;
   for (size_t d = depth; d < x->dims.size(); ++d) inner *= x->dims[d];
@@ -89,11 +93,12 @@ Result<Arrays> TensorScatter(const Call& c) {
   const size_t rank = past->dims.size();
   SLM_ASSIGN_OR_RETURN(const int64_t axis, Axis(c.Int("axis", -2), rank));
   if (axis == 0) return Wrong("the axis is that of the batch");
-  SLM_ASSIGN_OR_RETURN(const auto places, c.Ints(2, std::vector<int64_t>(static_cast<size_t>(past->dims[0]), 0)));
+  SLM_ASSIGN_OR_RETURN(const auto places, c.IntsOr(2, std::vector<int64_t>(static_cast<size_t>(past->dims[0]), 0)));
   const std::string mode = c.Text("mode", "linear");
   if (mode != "linear" && mode != "circular") return Refuse("mode '" + mode + "'");
   Dims want = update->dims;
-  if (want.size() != rank || update->type != past->type || static_cast<int64_t>(places.size()) != past->dims[0]) return Wrong("the update does not fit");
+  if (want.size() != rank || update->type != past->type || static_cast<int64_t>(places.size()) != past->dims[0])
+    return Wrong("the update does not fit");
   const Lanes cache = LanesOf(past->dims, axis), lines = LanesOf(want, axis);
   want[static_cast<size_t>(axis)] = cache.n;
   if (want != past->dims || lines.n > cache.n) return Wrong("the update does not fit");
@@ -101,7 +106,8 @@ Result<Arrays> TensorScatter(const Call& c) {
   for (int64_t k = 0; k < update->size(); ++k) {
     const int64_t outer = k / lines.inner / lines.n, line = k / lines.inner % lines.n;
     const int64_t place = places[static_cast<size_t>(outer / (cache.outer / past->dims[0]))];
-    if (place < 0 || place > kMaxValues || (mode == "linear" && place + line >= cache.n)) return Wrong(fmt::format("place {} of {}", place, cache.n));
+    if (place < 0 || place > kMaxValues || (mode == "linear" && place + line >= cache.n))
+      return Wrong(fmt::format("place {} of {}", place, cache.n));
     CopyValue(*update, k, y, (outer * cache.n + (place + line) % cache.n) * cache.inner + k % lines.inner);
   }
   return One(std::move(y));

@@ -37,7 +37,9 @@ Result<Arrays> Constant(const Call& c) {
   y.f.assign(a->floats.begin(), a->floats.end());
   y.i = a->ints;
   y.s = a->strings;
-  y.type = a->name.starts_with("value_float") ? ElementType::kFloat : a->name.starts_with("value_int") ? ElementType::kInt64 : ElementType::kString;
+  y.type = a->name.starts_with("value_float") ? ElementType::kFloat
+           : a->name.starts_with("value_int") ? ElementType::kInt64
+                                              : ElementType::kString;
   if (list) y.dims = {y.size()};
   else if (y.size() != 1) return Wrong("a constant without a value");
   return One(std::move(y));
@@ -65,7 +67,8 @@ Result<Arrays> Range(const Call& c) {
   }
   const double n = std::ceil((bounds[1] - bounds[0]) / bounds[2]);
   if (bounds[2] == 0 || std::isnan(n)) return Wrong("a step of zero");
-  if (n > static_cast<double>(kMaxValues)) return Error(Code::kLimit, "a range of more values than are computed", "test with a shorter range");
+  if (n > static_cast<double>(kMaxValues))
+    return Error(Code::kLimit, "a range of more values than are computed", "test with a shorter range");
   SLM_ASSIGN_OR_RETURN(Array y, Zeros(c.Optional(0)->type, {static_cast<int64_t>(std::fmax(n, 0))}));
   for (int64_t k = 0; k < y.size(); ++k) Set(y, k, bounds[0] + static_cast<double>(k) * bounds[2]);
   return One(std::move(y));

@@ -116,9 +116,10 @@ Result<Arrays> Slice(const Call& c) {
   SLM_ASSIGN_OR_RETURN(const auto ends, c.Ints(2));
   std::vector<int64_t> all;
   for (size_t k = 0; k < starts.size(); ++k) all.push_back(static_cast<int64_t>(k));
-  SLM_ASSIGN_OR_RETURN(const auto axes, c.Ints(3, all));
-  SLM_ASSIGN_OR_RETURN(const auto steps, c.Ints(4, std::vector<int64_t>(starts.size(), 1)));
-  if (ends.size() != starts.size() || axes.size() != starts.size() || steps.size() != starts.size()) return Wrong("lists of different lengths");
+  SLM_ASSIGN_OR_RETURN(const auto axes, c.IntsOr(3, all));
+  SLM_ASSIGN_OR_RETURN(const auto steps, c.IntsOr(4, std::vector<int64_t>(starts.size(), 1)));
+  if (ends.size() != starts.size() || axes.size() != starts.size() || steps.size() != starts.size())
+    return Wrong("lists of different lengths");
   const size_t rank = x->dims.size();
   std::vector<Cut> cuts;
   for (const int64_t d : x->dims) cuts.push_back({0, 1, d});
@@ -147,7 +148,7 @@ Result<Arrays> Pad(const Call& c) {
   const size_t rank = x->dims.size();
   std::vector<int64_t> all;
   for (size_t k = 0; k < rank; ++k) all.push_back(static_cast<int64_t>(k));
-  SLM_ASSIGN_OR_RETURN(const auto axes, c.Ints(3, all));
+  SLM_ASSIGN_OR_RETURN(const auto axes, c.IntsOr(3, all));
   if (pads.size() != 2 * axes.size()) return Wrong("two pads an axis are needed");
   const Array* value = c.Optional(2);
   if (value && (value->type != x->type || value->size() != 1)) return Wrong("the value is not one of the input's type");
@@ -177,7 +178,7 @@ Result<Arrays> Pad(const Call& c) {
 
 Result<Arrays> Trilu(const Call& c) {
   SLM_ASSIGN_OR_RETURN(const Array* x, c.In(0));
-  SLM_ASSIGN_OR_RETURN(const auto given, c.Ints(1, {0}));
+  SLM_ASSIGN_OR_RETURN(const auto given, c.IntsOr(1, {0}));
   if (x->dims.size() < 2 || given.size() != 1) return Wrong("not a matrix and one diagonal");
   const bool upper = c.Int("upper", 1) != 0;
   const int64_t columns = x->dims.back(), rows = x->dims[x->dims.size() - 2];
