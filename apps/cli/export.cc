@@ -1,9 +1,11 @@
-// slm export: a model in another form: the execution-ready package, or a Hugging Face folder as a GGUF file.
+// slm export: a model in another form: the execution-ready package, a Hugging Face folder as a GGUF file, or an ONNX file with its weights
+// in one file beside it.
 #include <CLI/CLI.hpp>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "backend/cpu/package.h"
+#include "export_onnx.h"
 #include "folder_as_gguf.h"
 #include "graph/graph.h"
 #include "model/gguf/folder/view.h"
@@ -57,6 +59,7 @@ Result<int> ExportGguf(std::shared_ptr<model::Model> model, const ExportOptions&
 Result<int> Export(const ExportOptions& o, Io& io) {
   SLM_ASSIGN_OR_RETURN(const std::string path, ResolveModel(io, o.model));
   SLM_RETURN_IF_ERROR(RefuseModelFile(o.out, path, Neighbours::kShards));
+  if (o.to == "onnx") return ExportOnnx(path, o.out, io);
   SLM_ASSIGN_OR_RETURN(const auto model, model::LoadModel(path));
   if (o.to == "gguf") return ExportGguf(model, o, io);
   SLM_ASSIGN_OR_RETURN(graph::Graph g, graph::BuildDecoder(model, {.max_context = 1}));
@@ -83,12 +86,12 @@ Result<int> Export(const ExportOptions& o, Io& io) {
 
 Body DeclareExport(CLI::App& app, Io& io) {
   auto o = std::make_shared<ExportOptions>();
-  app.add_option("MODEL", o->model, "path of a GGUF file or Hugging Face folder, or a name in the store")->required();
+  app.add_option("MODEL", o->model, "path of a GGUF file, Hugging Face folder or ONNX file, or a name in the store")->required();
   app.add_option("--to", o->to,
                  "package: weights as the CPU kernels read them, mapped at start; gguf: a Hugging Face folder as one file that llama.cpp "
-                 "reads too, no value changed")
+                 "reads too, no value changed; onnx: an ONNX file with its weights in one aligned file beside it")
       ->capture_default_str()
-      ->check(CLI::IsMember({"package", "gguf"}));
+      ->check(CLI::IsMember({"package", "gguf", "onnx"}));
   app.add_option("-o,--out", o->out, "file to write")->required();
   AddThreads(app, o->n_threads);
   app.footer("Example:\n  slm export model.gguf --to package -o model.slm\n  slm run model.slm -p \"Hello\"");

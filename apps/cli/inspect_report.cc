@@ -9,6 +9,7 @@
 #include "backend/cpu/cpu.h"
 #include "fetch/digest.h"
 #include "graph/graph.h"
+#include "inspect_onnx.h"
 #include "kv/kv.h"
 #include "model/model.h"
 #include "open_model.h"
@@ -76,39 +77,6 @@ ordered_json ConfigJson(const model::ModelConfig& c) {
   j["qkv_bias"] = c.qkv_bias;
   j["qk_norm"] = c.qk_norm;
   return j;
-}
-
-ordered_json TokenizerJson(const Model& m) {
-  const model::TokenizerSource& t = m.tokenizer;
-  if (t.kind.empty()) return nullptr;
-  ordered_json j = {{"kind", t.kind}};
-  if (t.kind == "gguf") {
-    j["model"] = t.ggml_model;
-    j["pre"] = t.ggml_pre;
-    j["n_tokens"] = t.tokens.size();
-    j["n_merges"] = t.merges.size();
-  } else {
-    ordered_json files = ordered_json::array();
-    const std::pair<const char*, const std::string*> all[] = {{"tokenizer.json", &t.tokenizer_json},
-                                                              {"tokenizer.model", &t.spm_model},
-                                                              {"vocab.json", &t.vocab_json},
-                                                              {"merges.txt", &t.merges_txt}};
-    for (const auto& [name, text] : all)
-      if (!text->empty()) files.push_back(name);
-    j["files"] = files;
-  }
-  j["bos_ids"] = m.config.bos_ids;
-  j["eos_ids"] = m.config.eos_ids;
-  return j;
-}
-
-ordered_json TemplateJson(const model::TokenizerSource& t) {
-  if (t.chat_template.empty()) return nullptr;
-  Digest digest(DigestKind::kSha256);
-  digest.Add(t.chat_template);
-  ordered_json named = ordered_json::array();
-  for (const auto& [name, text] : t.named_templates) named.push_back(name);
-  return {{"sha256", digest.Hex()}, {"bytes", t.chat_template.size()}, {"named", named}};
 }
 
 // The arena of one prefill chunk plus a row of logits, from the graph that `slm run` would execute; null when it cannot be built.
@@ -187,7 +155,41 @@ Result<int> PlannedContext(const Opened& o, int asked) {
 
 }  // namespace
 
+ordered_json TokenizerJson(const Model& m) {
+  const model::TokenizerSource& t = m.tokenizer;
+  if (t.kind.empty()) return nullptr;
+  ordered_json j = {{"kind", t.kind}};
+  if (t.kind == "gguf") {
+    j["model"] = t.ggml_model;
+    j["pre"] = t.ggml_pre;
+    j["n_tokens"] = t.tokens.size();
+    j["n_merges"] = t.merges.size();
+  } else {
+    ordered_json files = ordered_json::array();
+    const std::pair<const char*, const std::string*> all[] = {{"tokenizer.json", &t.tokenizer_json},
+                                                              {"tokenizer.model", &t.spm_model},
+                                                              {"vocab.json", &t.vocab_json},
+                                                              {"merges.txt", &t.merges_txt}};
+    for (const auto& [name, text] : all)
+      if (!text->empty()) files.push_back(name);
+    j["files"] = files;
+  }
+  j["bos_ids"] = m.config.bos_ids;
+  j["eos_ids"] = m.config.eos_ids;
+  return j;
+}
+
+ordered_json TemplateJson(const model::TokenizerSource& t) {
+  if (t.chat_template.empty()) return nullptr;
+  Digest digest(DigestKind::kSha256);
+  digest.Add(t.chat_template);
+  ordered_json named = ordered_json::array();
+  for (const auto& [name, text] : t.named_templates) named.push_back(name);
+  return {{"sha256", digest.Hex()}, {"bytes", t.chat_template.size()}, {"named", named}};
+}
+
 Result<ordered_json> InspectModel(const std::string& path, int context) {
+  if (IsOnnxPath(path)) return InspectOnnx(path);
   SLM_ASSIGN_OR_RETURN(const Opened o, OpenForInspection(path));
   const Model& m = *o.model;
   SLM_ASSIGN_OR_RETURN(const int planned, PlannedContext(o, context));

@@ -84,6 +84,42 @@ std::string Memory(const ordered_json& m) {
   return s;
 }
 
+std::string Values(const char* label, const ordered_json& values) {
+  std::string s;
+  for (const auto& v : values) {
+    std::string shape;
+    for (const auto& d : v["shape"]) shape += (shape.empty() ? "" : ", ") + Text(d);
+    s += Line(s.empty() ? label : "",
+              fmt::format("{} {} {}", Text(v["name"]), Text(v["type"]), v["shape"].is_null() ? "of any rank" : "[" + shape + "]"));
+  }
+  return s;
+}
+
+// A graph of an ONNX file.
+std::string Graph(const ordered_json& g) {
+  std::string opsets, operators, external;
+  for (const auto& o : g["opsets"])
+    opsets += fmt::format("{}{} {}", opsets.empty() ? "" : ", ", o["domain"] == "" ? "ai.onnx" : Text(o["domain"]), Text(o["version"]));
+  for (const auto& o : g["operators"]) operators += fmt::format("{}{} {}", operators.empty() ? "" : ", ", Text(o["count"]), Text(o["op"]));
+  for (const auto& f : g["external_files"])
+    external += fmt::format("{}{} ({})", external.empty() ? "" : ", ", Text(f["name"]), Bytes(f["bytes"]));
+  std::string s = Line("graph", fmt::format("{}{}: {} nodes, made by {} {}, IR version {}", Text(g["file"]),
+                                            g["role"].is_null() ? "" : " (" + Text(g["role"]) + ")", Text(g["nodes"]),
+                                            g["producer"] == "" ? "an unnamed producer" : Text(g["producer"]), Text(g["producer_version"]),
+                                            Text(g["ir_version"])));
+  s += Line("  opsets", opsets) + Values("  inputs", g["inputs"]) + Values("  outputs", g["outputs"]) + Line("  nodes", operators);
+  for (const auto& f : g["functions"]) s += Line("  function", fmt::format("{} of {} nodes", Text(f["name"]), Text(f["nodes"])));
+  return external.empty() ? s : s + Line("  data", external);
+}
+
+// What genai_config.json says about the shape.
+std::string GenAi(const ordered_json& c) {
+  return Line("shape",
+              fmt::format("{} layers, width {}, {} heads ({} for keys) of {}, vocabulary {}", Text(c["n_layers"]), Text(c["d_model"]),
+                          Text(c["n_heads"]), Text(c["n_kv_heads"]), Text(c["head_dim"]), Text(c["vocab_size"]))) +
+         Line("context", Text(c["max_context"]) + " tokens");
+}
+
 }  // namespace
 
 std::string InspectText(const ordered_json& j) {
@@ -92,9 +128,14 @@ std::string InspectText(const ordered_json& j) {
   s += Line("arch", Text(j["arch"]));
   if (!j["reason"].is_null()) s += Line("runnable", "no: " + Text(j["reason"]));
   if (!j["config"].is_null()) s += Config(j["config"]);
+  if (j.contains("genai")) s += GenAi(j["genai"]);
   if (!j["bpw"].is_null())
     s += Line("weights", fmt::format("{} parameters, {:.2f} bits each", Count(j["n_params"].get<int64_t>()), j["bpw"].get<double>()));
   s += Types(j["types"]);
+  if (j.contains("graphs")) {
+    for (const auto& g : j["graphs"]) s += Graph(g);
+    if (j["format"] == "onnx") return s;
+  }
   s += Tokenizer(j["tokenizer"]);
   const ordered_json& t = j["chat_template"];
   s += Line("template", t.is_null() ? "none" : "sha256 " + Text(t["sha256"]) + (t["named"].empty() ? "" : ", also " + t["named"].dump()));

@@ -1,0 +1,52 @@
+// See export_onnx.h.
+#include "export_onnx.h"
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "onnx/onnx.h"
+#include "output_file.h"
+
+namespace slm::cli {
+
+Result<int> ExportOnnx(const std::string& path, const std::string& out, Io& io) {
+  if (!path.ends_with(".onnx"))
+    return Error(Code::kInvalidArgument, path + ": not an ONNX file", "--to onnx rewrites ONNX files; name one that ends in .onnx");
+  SLM_ASSIGN_OR_RETURN(const onnx::Model m, onnx::ReadModel(path));
+  const std::string data_path = out + ".data";
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  for (const onnx::ExternalFile& f : m.external_files)
+    for (const std::string& written : {out, data_path}) SLM_RETURN_IF_ERROR(RefuseInput(written, (folder / f.name).string()));
+  SLM_RETURN_IF_ERROR(RefuseInput(data_path, path));
+  std::optional<OutputFile> data;
+  uint64_t data_bytes = 0, message_bytes = 0;
+  const auto data_sink = [&](std::span<const std::byte> bytes) -> Status {
+    if (!data) {
+      auto file = OpenOutput(data_path, io);
+      if (!file.ok()) return file.error();
+      data.emplace(file.Take());
+    }
+    data_bytes += bytes.size();
+    return WriteUnlessCancelled(*data, bytes, data_path, io);
+  };
+  SLM_ASSIGN_OR_RETURN(OutputFile file, OpenOutput(out, io));
+  const auto sink = [&](std::span<const std::byte> bytes) {
+    message_bytes += bytes.size();
+    return WriteUnlessCancelled(file, bytes, out, io);
+  };
+  onnx::WriteOptions options;
+  options.data_name = std::filesystem::path(data_path).filename().string();
+  if (const Status s = onnx::WriteModel(m, options, sink, data_sink); !s.ok()) return s.error().At(path);
+  if (data) SLM_RETURN_IF_ERROR(data->Commit());
+  SLM_RETURN_IF_ERROR(file.Commit());
+  nlohmann::ordered_json files = {out};
+  if (data) files.push_back(data_path);
+  if (io.json)
+    io.PrintJson({{"files", files}, {"bytes", message_bytes + data_bytes}, {"lossless", true}, {"notes", nlohmann::json::array()}});
+  else
+    io.Note(out + ": " + std::to_string(message_bytes) + " bytes" + (data ? ", weights in " + data_path + ": " + std::to_string(data_bytes) + " bytes" : ""));
+  return int{kExitOk};
+}
+
+}  // namespace slm::cli

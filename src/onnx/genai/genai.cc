@@ -1,0 +1,136 @@
+// See genai.h. The key names are those of onnxruntime-genai's src/config.h.
+#include "onnx/genai/genai.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "model/hf/folder.h"
+#include "model/hf/keys.h"
+#include "model/json.h"
+#include "model/quoted.h"
+
+namespace slm::onnx {
+namespace {
+
+using model::Quoted;
+using model::hf::Folder;
+using model::hf::Keys;
+using nlohmann::json;
+
+constexpr const char* kName = "genai_config.json";
+constexpr const char* kHint = "the folder is damaged or not made by ONNX Runtime GenAI: export or fetch it again";
+constexpr int kMaxLayers = 4096, kMaxContext = 1 << 28, kMaxVocabulary = 1 << 26, kMaxWidth = 1 << 20;
+
+Error Corrupt(std::string message) { return Error(Code::kCorrupt, std::move(message), kHint); }
+
+Status Size(const Keys& keys, const char* name, int most, int* out) {
+  SLM_RETURN_IF_ERROR(keys.Int(name, out));
+  if (keys.Has(name) && (*out < 1 || *out > most)) return Corrupt(fmt::format("\"{}\" is {}; at least 1, at most {}", name, *out, most));
+  return Ok();
+}
+
+// A number or a list of numbers.
+Status Ids(const Keys& keys, const char* name, std::vector<int>* out) {
+  const json* v = keys.Find(name);
+  if (!v) return Ok();
+  const json list = v->is_array() ? *v : json::array({*v});
+  for (const json& id : list) {
+    if (!id.is_number_integer() || id > kMaxVocabulary || id < -1) return Keys::Wrong(name, "a token id or a list of them");
+    if (id >= 0) out->push_back(id.get<int>());
+  }
+  return Ok();
+}
+
+// Names of inputs and outputs, some of them patterns that GenAI fills with printf.
+Status Names(const Keys& part, const char* which) {
+  SLM_ASSIGN_OR_RETURN(const json* names, part.Object(which));
+  if (!names) return Ok();
+  for (const auto& [key, value] : names->items()) {
+    if (!value.is_string()) return Keys::Wrong(key.c_str(), "a string");
+    const std::string& text = value.get_ref<const std::string&>();
+    const size_t at = text.find('%');
+    if (at != std::string::npos && (text.compare(at, 2, "%d") != 0 || text.find('%', at + 1) != std::string::npos))
+      return Corrupt(fmt::format("\"{}\": the pattern {} is more than one %d", key, Quoted(text)));
+  }
+  return Ok();
+}
+
+Status AddFile(const Keys& part, const std::string& role, const Folder& folder, GenAiConfig& c) {
+  std::string name;
+  SLM_RETURN_IF_ERROR(part.Text("filename", &name));
+  if (name.empty()) return Ok();
+  for (const GenAiFile& f : c.files)
+    if (f.name == name) return Ok();
+  if (const auto there = folder.Map(name); !there.ok()) return there.error().At(role);
+  c.files.push_back({role, name});
+  return Ok();
+}
+
+Status AddStages(const Keys& decoder, const Folder& folder, GenAiConfig& c) {
+  SLM_ASSIGN_OR_RETURN(const json* pipeline, decoder.List("pipeline"));
+  if (!pipeline) return Ok();
+  for (const json& stage : *pipeline) {  // [{"context": {…}}, …]
+    if (!stage.is_object()) return Keys::Wrong("pipeline", "a list of objects");
+    for (const auto& [name, part] : stage.items()) {
+      if (!part.is_object()) return Keys::Wrong("pipeline", "a list of objects of objects");
+      SLM_RETURN_IF_ERROR(AddFile(Keys(part), model::PrintableUtf8(name, 80), folder, c));
+    }
+  }
+  return Ok();
+}
+
+Status FillDecoder(const Keys& model, const Folder& folder, GenAiConfig& c) {
+  SLM_ASSIGN_OR_RETURN(const json* part, model.Object("decoder"));
+  if (!part) return Ok();
+  const Keys decoder(*part);
+  SLM_RETURN_IF_ERROR(Size(decoder, "num_hidden_layers", kMaxLayers, &c.n_layers));
+  SLM_RETURN_IF_ERROR(Size(decoder, "hidden_size", kMaxWidth, &c.d_model));
+  SLM_RETURN_IF_ERROR(Size(decoder, "num_attention_heads", kMaxWidth, &c.n_heads));
+  SLM_RETURN_IF_ERROR(Size(decoder, "num_key_value_heads", kMaxWidth, &c.n_kv_heads));
+  SLM_RETURN_IF_ERROR(Size(decoder, "head_size", kMaxWidth, &c.head_dim));
+  SLM_RETURN_IF_ERROR(Names(decoder, "inputs"));
+  SLM_RETURN_IF_ERROR(Names(decoder, "outputs"));
+  SLM_RETURN_IF_ERROR(AddFile(decoder, "decoder", folder, c));
+  return AddStages(decoder, folder, c);
+}
+
+Status Fill(const json& root, const Folder& folder, GenAiConfig& c) {
+  SLM_ASSIGN_OR_RETURN(const json* part, Keys(root).Object("model"));
+  if (!part) return Corrupt("no \"model\"");
+  const Keys model(*part);
+  SLM_RETURN_IF_ERROR(model.Text("type", &c.type));
+  SLM_RETURN_IF_ERROR(Size(model, "context_length", kMaxContext, &c.context_length));
+  SLM_RETURN_IF_ERROR(Size(model, "vocab_size", kMaxVocabulary, &c.vocab_size));
+  SLM_RETURN_IF_ERROR(Ids(model, "bos_token_id", &c.bos_ids));
+  SLM_RETURN_IF_ERROR(Ids(model, "eos_token_id", &c.eos_ids));
+  SLM_RETURN_IF_ERROR(FillDecoder(model, folder, c));
+  for (const char* role : {"encoder", "embedding", "vision", "speech", "joiner", "vad", "mtp", "draft"}) {
+    SLM_ASSIGN_OR_RETURN(const json* other, model.Object(role));
+    if (other) SLM_RETURN_IF_ERROR(AddFile(Keys(*other), role, folder, c));
+  }
+  if (c.files.empty()) return Corrupt("names no ONNX file");
+  return Ok();
+}
+
+}  // namespace
+
+bool IsGenAiFolder(const std::string& path) {
+  std::error_code ec;
+  return std::filesystem::exists(std::filesystem::path(path) / kName, ec);
+}
+
+Result<GenAiConfig> ReadGenAiConfig(const std::string& path) {
+  SLM_ASSIGN_OR_RETURN(const Folder folder, Folder::Open(path));
+  const std::string place = path + ": " + kName;
+  auto text = folder.Text(kName, model::JsonLimits{}.bytes);
+  if (!text.ok()) return text.error().At(place);
+  auto root = model::ParseJson(text.value());
+  if (!root.ok()) return root.error().At(place);
+  GenAiConfig c;
+  if (const Status s = Fill(root.value(), folder, c); !s.ok()) return s.error().At(place);
+  return c;
+}
+
+}  // namespace slm::onnx

@@ -1,0 +1,97 @@
+// RotaryEmbedding, of ONNX and of com.microsoft. See heads.h.
+#include "reference/call.h"
+#include "reference/heads.h"
+
+namespace slm::reference {
+namespace {
+
+// Rows of the tables: position ids [B, T], or one [1] from which the positions of every sequence count on.
+Result<std::vector<int64_t>> RowsOf(const std::vector<int64_t>& ids, const Heads& h) {
+  const int64_t n = h.batch * h.tokens;
+  if (static_cast<int64_t>(ids.size()) == n && n != 1) return ids;
+  if (ids.size() != 1) return Wrong("as many positions as tokens are needed, or one");
+  std::vector<int64_t> rows;
+  for (int64_t k = 0; k < n; ++k) rows.push_back(ids[0] + k % h.tokens);
+  return rows;
+}
+
+Result<Rotation> RotationOf(const Call& c, const Array* cos, const Array* sin, const Heads& h) {
+  Rotation r{cos, sin, c.Int("rotary_embedding_dim", 0), c.Int("interleaved", 0) != 0};
+  if (r.rotated == 0) r.rotated = h.width;
+  if (r.rotated < 0 || r.rotated > h.width || r.rotated % 2 != 0) return Wrong("rotary_embedding_dim");
+  return r;
+}
+
+}  // namespace
+
+Result<Heads> HeadsOf(const Array& x, int64_t n_heads) {
+  if (x.dims.size() == 4) return Heads{Order::kHeadsFirst, x.dims[0], x.dims[1], x.dims[2], x.dims[3]};
+  if (x.dims.size() != 3 || n_heads < 1 || x.dims[2] % n_heads != 0)
+    return Wrong(fmt::format("shape {} with {} heads", onnx::ShapeText(x.dims), n_heads));
+  return Heads{Order::kTokensFirst, x.dims[0], n_heads, x.dims[1], x.dims[2] / n_heads};
+}
+
+Status Rotate(Array& x, const Heads& h, const Rotation& r, const std::vector<int64_t>& rows) {
+  const int64_t half = r.rotated / 2;
+  if (half < 1 || !IsFloat(r.cos->type) || r.cos->dims != r.sin->dims || r.cos->type != r.sin->type || r.cos->dims.empty() ||
+      r.cos->dims.back() != half)
+    return Wrong("the tables of cosines and sines do not fit the rotated width");
+  const int64_t n_rows = r.cos->size() / half;
+  for (const int64_t row : rows)
+    if (row < 0 || row >= n_rows) return Wrong(fmt::format("position {}; the tables have {}", row, n_rows));
+  for (int64_t b = 0; b < h.batch; ++b)
+    for (int64_t t = 0; t < h.tokens; ++t)
+      for (int64_t k = 0; k < half; ++k) {
+        const int64_t row = rows[static_cast<size_t>(b * h.tokens + t)];
+        const double cos = Number(*r.cos, row * half + k), sin = Number(*r.sin, row * half + k);
+        for (int64_t head = 0; head < h.heads; ++head) {
+          const int64_t first = h.At(b, head, t, r.interleaved ? 2 * k : k),
+                        second = h.At(b, head, t, r.interleaved ? 2 * k + 1 : k + half);
+          const double u = Number(x, first), v = Number(x, second);
+          Set(x, first, cos * u - sin * v);
+          Set(x, second, sin * u + cos * v);
+        }
+      }
+  return Ok();
+}
+
+// x, cos, sin, position_ids; without positions the tables are [B, T, …] themselves.
+Result<Arrays> RotaryEmbedding(const Call& c) {
+  SLM_ASSIGN_OR_RETURN(const Array* x, c.In(0, Accept::kFloat));
+  SLM_ASSIGN_OR_RETURN(const Array* cos, c.In(1, Accept::kFloat));
+  SLM_ASSIGN_OR_RETURN(const Array* sin, c.In(2, Accept::kFloat));
+  SLM_ASSIGN_OR_RETURN(const Heads h, HeadsOf(*x, c.Int("num_heads", 0)));
+  SLM_ASSIGN_OR_RETURN(const Rotation r, RotationOf(c, cos, sin, h));
+  std::vector<int64_t> rows;
+  for (int64_t k = 0; k < h.batch * h.tokens; ++k) rows.push_back(k);
+  if (c.Optional(3)) {
+    SLM_ASSIGN_OR_RETURN(rows, c.Ints(3));
+    if (static_cast<int64_t>(rows.size()) != h.batch * h.tokens) return Wrong("as many positions as tokens are needed");
+  }
+  Array y = *x;
+  SLM_RETURN_IF_ERROR(Rotate(y, h, r, rows));
+  return One(std::move(y));
+}
+
+// x, position_ids, cos, sin
+Result<Arrays> RotaryEmbeddingMs(const Call& c) {
+  SLM_ASSIGN_OR_RETURN(const Array* x, c.In(0, Accept::kFloat));
+  SLM_ASSIGN_OR_RETURN(const auto ids, c.Ints(1));
+  SLM_ASSIGN_OR_RETURN(const Array* cos, c.In(2, Accept::kFloat));
+  SLM_ASSIGN_OR_RETURN(const Array* sin, c.In(3, Accept::kFloat));
+  if (c.Int("is_packed_batching", 0) != 0) return Refuse("packed batches");
+  int64_t n_heads = c.Int("num_heads", 0);
+  // Without a number of heads the tables tell the width of a head.
+  if (n_heads == 0 && x->dims.size() == 3 && cos->dims.size() == 2 && cos->dims[1] > 0) n_heads = x->dims[2] / (2 * cos->dims[1]);
+  SLM_ASSIGN_OR_RETURN(const Heads h, HeadsOf(*x, n_heads));
+  SLM_ASSIGN_OR_RETURN(const Rotation r, RotationOf(c, cos, sin, h));
+  SLM_ASSIGN_OR_RETURN(const auto rows, RowsOf(ids, h));
+  Array y = *x;
+  SLM_RETURN_IF_ERROR(Rotate(y, h, r, rows));
+  const double scale = c.Float("scale", 1);
+  if (scale != 1)
+    for (int64_t k = 0; k < y.size(); ++k) Set(y, k, Number(y, k) * scale);
+  return One(std::move(y));
+}
+
+}  // namespace slm::reference
