@@ -5,6 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include "backend/cpu/package.h"
+#include "checks.h"
+#include "export_genai.h"
 #include "export_onnx.h"
 #include "folder_as_gguf.h"
 #include "graph/graph.h"
@@ -20,7 +22,8 @@ namespace {
 
 struct ExportOptions {
   std::string model, to = "package", out;
-  int n_threads = 0;
+  int n_threads = 0, context = 0;
+  bool exact = false;
 };
 
 Result<backend::PackageReport> WriteFile(const graph::Graph& g, const ExportOptions& o, Io& io) {
@@ -59,8 +62,11 @@ Result<int> ExportGguf(std::shared_ptr<model::Model> model, const ExportOptions&
 Result<int> Export(const ExportOptions& o, Io& io) {
   SLM_ASSIGN_OR_RETURN(const std::string path, ResolveModel(io, o.model));
   SLM_RETURN_IF_ERROR(RefuseModelFile(o.out, path, Neighbours::kShards));
+  if (o.to != "genai" && (o.context > 0 || o.exact))
+    return Error(Code::kInvalidArgument, "--ctx and --exact are of --to genai", "leave them out");
   if (o.to == "onnx") return ExportOnnx(path, o.out, io);
   SLM_ASSIGN_OR_RETURN(const auto model, model::LoadModel(path));
+  if (o.to == "genai") return ExportGenAi(model, {.out = o.out, .context = o.context, .exact = o.exact}, io);
   if (o.to == "gguf") return ExportGguf(model, o, io);
   SLM_ASSIGN_OR_RETURN(graph::Graph g, graph::BuildDecoder(model, {.max_context = 1}));
   SLM_RETURN_IF_ERROR(graph::RunPasses(g, {}));
@@ -89,12 +95,14 @@ Body DeclareExport(CLI::App& app, Io& io) {
   app.add_option("MODEL", o->model, "path of a GGUF file, Hugging Face folder or ONNX file, or a name in the store")->required();
   app.add_option("--to", o->to,
                  "package: weights as the CPU kernels read them, mapped at start; gguf: a Hugging Face folder as one file that llama.cpp "
-                 "reads too, no value changed; onnx: an ONNX file with its weights in one aligned file beside it")
+                 "reads too, no value changed; genai: a folder for ONNX Runtime GenAI; onnx: an ONNX file anew, its weights in one aligned file beside it")
       ->capture_default_str()
-      ->check(CLI::IsMember({"package", "gguf", "onnx"}));
-  app.add_option("-o,--out", o->out, "file to write")->required();
+      ->check(CLI::IsMember({"package", "gguf", "genai", "onnx"}));
+  app.add_option("-o,--out", o->out, "file to write; genai: folder")->required();
+  app.add_option("-c,--ctx", o->context, "genai: most tokens of context; 0: the model's own")->capture_default_str()->check(FromZero());
+  app.add_flag("--exact", o->exact, "genai: products with f32 activations (accuracy_level 1), not rounded to int8 (4)");
   AddThreads(app, o->n_threads);
-  app.footer("Example:\n  slm export model.gguf --to package -o model.slm\n  slm run model.slm -p \"Hello\"");
+  app.footer("Example:\n  slm export model.gguf --to package -o model.slm\n  slm run model.slm -p \"Hello\"\n  slm export model.gguf --to genai -o folder");
   return [o, &io] { return Export(*o, io); };
 }
 

@@ -66,7 +66,9 @@ Result<std::unique_ptr<backend::Backend>> BuildBackend(const OpenOptions& o, con
   return b;
 }
 
-Result<text::Tokenizer> FromGguf(const model::TokenizerSource& s) {
+}  // namespace
+
+text::TokenizerParts PartsOf(const model::TokenizerSource& s) {
   const auto stated = [](int v) { return v < 0 ? std::optional<bool>() : std::optional<bool>(v != 0); };
   text::TokenizerParts p;
   p.model = s.ggml_model;
@@ -80,13 +82,11 @@ Result<text::Tokenizer> FromGguf(const model::TokenizerSource& s) {
   p.add_space_prefix = stated(s.add_space_prefix);
   p.remove_extra_whitespaces = stated(s.remove_extra_whitespaces);
   p.bos = s.bos, p.eos = s.eos, p.unk = s.unk, p.pad = s.pad, p.eot = s.eot, p.eom = s.eom;
-  return text::Tokenizer::FromParts(p);
+  return p;
 }
 
-}  // namespace
-
 Result<text::Tokenizer> BuildTokenizer(const model::TokenizerSource& s) {
-  if (s.kind == "gguf") return FromGguf(s);
+  if (s.kind == "gguf") return text::Tokenizer::FromParts(PartsOf(s));
   if (!s.tokenizer_json.empty()) return text::Tokenizer::FromJson(s.tokenizer_json, s.tokenizer_config_json);
   if (s.vocab_json.empty() && s.spm_model.empty())
     return Error(

@@ -59,6 +59,8 @@ Result<OpenedModel> OpenModel(const Io& io, const OpenOptions& options);
 // The tokenizer of a file: from a GGUF's vocabulary, a tokenizer.json, or the pieces of an older folder. Errors: kNotFound when
 // the file has none, and what the text room says.
 Result<text::Tokenizer> BuildTokenizer(const model::TokenizerSource& source);
+// The vocabulary of a GGUF file (kind "gguf"); views into `source`.
+text::TokenizerParts PartsOf(const model::TokenizerSource& source);
 
 // Declares -t,--threads; ThreadsOr gives the number to use.
 CLI::Option* AddThreads(CLI::App& app, int& n_threads);

@@ -45,6 +45,36 @@ inline Tokenizer SpmTokenizer() {
   return made.Take();
 }
 
+// The byte-level vocabulary of bpe.json as a GGUF file has it.
+struct BpeParts {
+  nlohmann::ordered_json json = Fixture("bpe.json")["tokenizer"];
+  std::vector<std::string> storage, merge_storage;
+  std::vector<std::string_view> tokens, merges;
+  std::vector<int32_t> kinds;
+
+  BpeParts() {
+    storage.resize(json["model"]["vocab"].size() + 3);
+    for (const auto& [token, id] : json["model"]["vocab"].items()) storage[id.get<size_t>()] = token;
+    kinds.assign(storage.size(), 1);
+    for (const auto& a : json["added_tokens"]) {
+      storage[a["id"].get<size_t>()] = a["content"];
+      kinds[a["id"].get<size_t>()] = a["special"].get<bool>() ? 3 : 4;
+    }
+    for (const auto& m : json["model"]["merges"]) merge_storage.push_back(m[0].get<std::string>() + " " + m[1].get<std::string>());
+    tokens.assign(storage.begin(), storage.end());
+    merges.assign(merge_storage.begin(), merge_storage.end());
+  }
+  TokenizerParts Parts() const {
+    TokenizerParts parts;
+    parts.model = "gpt2";
+    parts.pre = "dbrx";
+    parts.tokens = tokens;
+    parts.kinds = kinds;
+    parts.merges = merges;
+    return parts;
+  }
+};
+
 inline Tokenizer BpeTokenizer() {
   auto made =
       Tokenizer::FromJson(Fixture("bpe.json")["tokenizer"].dump(), R"({"bos_token": "<|start|>", "eos_token": {"content": "<|end|>"}})");

@@ -30,23 +30,8 @@ TEST(Tokenizer, ByteLevelJsonEqualsHuggingFace) { ExpectCases(BpeTokenizer(), Fi
 TEST(Tokenizer, ScoresEqualHuggingFacesMergeList) { ExpectCases(SpmTokenizer(), Fixture("spm.json")["cases"]); }
 
 TEST(Tokenizer, PartsEqualJson) {
-  const auto j = Fixture("bpe.json")["tokenizer"];
-  std::vector<std::string> tokens(j["model"]["vocab"].size() + 3), merges;
-  for (const auto& [token, id] : j["model"]["vocab"].items()) tokens[id.get<size_t>()] = token;
-  std::vector<int32_t> kinds(tokens.size(), 1);
-  for (const auto& a : j["added_tokens"]) {
-    tokens[a["id"].get<size_t>()] = a["content"];
-    kinds[a["id"].get<size_t>()] = a["special"].get<bool>() ? 3 : 4;
-  }
-  for (const auto& m : j["model"]["merges"]) merges.push_back(m[0].get<std::string>() + " " + m[1].get<std::string>());
-  const std::vector<std::string_view> token_views(tokens.begin(), tokens.end()), merge_views(merges.begin(), merges.end());
-  TokenizerParts parts;
-  parts.model = "gpt2";
-  parts.pre = "dbrx";
-  parts.tokens = token_views;
-  parts.kinds = kinds;
-  parts.merges = merge_views;
-  auto made = Tokenizer::FromParts(parts);
+  const BpeParts parts;
+  auto made = Tokenizer::FromParts(parts.Parts());
   ASSERT_TRUE(made.ok()) << made.error().message();
   const Tokenizer from_json = BpeTokenizer();
   for (const char* text : {"the thing, then the quick", "def main():\n    return", "東京 один", "it's 12345 x<|end|>y"})

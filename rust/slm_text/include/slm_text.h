@@ -32,6 +32,8 @@ bool slm_parts_token(slm_parts*, const char* s, size_t n, int32_t kind, float sc
 bool slm_parts_merge(slm_parts*, const char* s, size_t n);
 slm_tok* slm_parts_finish(slm_parts*, const slm_parts_options*);  // consumes the parts
 void slm_parts_free(slm_parts*);
+// The pre-tokenizer of a GGUF name as tokenizer.json has it; JSON bytes go to the sink.
+bool slm_pre_json(const char* name, size_t n, slm_sink, void* context);
 
 slm_tok* slm_tok_from_json(const char* json, size_t n, const char* config, size_t n_config);
 void slm_tok_free(slm_tok*);

@@ -2,7 +2,7 @@
 //!
 //! The patterns are the published ones of each model's tokenizer.json. Sources: those files, and the list of names that
 //! GGUF converters write (llama.cpp `convert_hf_to_gguf_update.py`).
-use crate::ffi::{err, R};
+use crate::ffi::{err, give, guard, text, Sink, R};
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use tokenizers::pre_tokenizers::sequence::Sequence;
 use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
@@ -144,4 +144,35 @@ pub fn build(r: &Rules) -> R<PreTokenizerWrapper> {
         steps.push(PreTokenizerWrapper::ByteLevel(ByteLevel::new(false, true, false)));
     }
     Ok(PreTokenizerWrapper::Sequence(Sequence::new(steps)))
+}
+
+#[derive(serde::Serialize)]
+struct Written {
+    pre_tokenizer: PreTokenizerWrapper,
+    nfc: bool,
+    ignore_merges: bool,
+    add_bos: bool,
+}
+
+/// What a `tokenizer.json` says for a name: `{"pre_tokenizer", "nfc", "ignore_merges", "add_bos"}`, as UTF-8 bytes to the sink.
+///
+/// # Safety
+/// `name` is valid for `n` bytes; `context` is what `sink` takes.
+#[no_mangle]
+pub unsafe extern "C" fn slm_pre_json(name: *const u8, n: usize, sink: Sink, context: *mut std::ffi::c_void) -> bool {
+    guard(false, || {
+        let name = text(name, n)?;
+        let rules = find(if name.is_empty() { "default" } else { name })?;
+        if rules.escaped_spaces {
+            return Err(format!("pre-tokenizer \"{name}\" belongs to another kind of vocabulary"));
+        }
+        let written = Written {
+            pre_tokenizer: build(&rules)?,
+            nfc: rules.nfc,
+            ignore_merges: rules.ignore_merges,
+            add_bos: rules.add_bos,
+        };
+        give(sink, context, serde_json::to_string(&written).map_err(err)?.as_bytes());
+        Ok(true)
+    })
 }
