@@ -45,7 +45,8 @@ Result<int> ExportOnnx(const std::string& path, const std::string& out, Io& io) 
   if (io.json)
     io.PrintJson({{"files", files}, {"bytes", message_bytes + data_bytes}, {"lossless", true}, {"notes", nlohmann::json::array()}});
   else
-    io.Note(out + ": " + std::to_string(message_bytes) + " bytes" + (data ? ", weights in " + data_path + ": " + std::to_string(data_bytes) + " bytes" : ""));
+    io.Note(out + ": " + std::to_string(message_bytes) + " bytes" +
+            (data ? ", weights in " + data_path + ": " + std::to_string(data_bytes) + " bytes" : ""));
   return int{kExitOk};
 }
 

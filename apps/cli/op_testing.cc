@@ -70,7 +70,7 @@ std::vector<fs::path> DataSets(const fs::path& folder) {
 Status RunSet(const onnx::Model& model, const fs::path& set, const reference::Tolerance& tolerance, Verdict& v) {
   SLM_ASSIGN_OR_RETURN(const auto inputs, ReadTensors(set, "input"));
   SLM_ASSIGN_OR_RETURN(const auto want, ReadTensors(set, "output"));
-  SLM_ASSIGN_OR_RETURN(const auto got, reference::Run(model, inputs));
+  SLM_ASSIGN_OR_RETURN(const auto got, reference::RunGraph(model, inputs));
   if (want.empty() || want.size() > got.size())
     return Error(Code::kCorrupt, fmt::format("{}: {} expected outputs, the graph has {}", set.string(), want.size(), got.size()),
                  "write one output_N.pb for each output of the graph");

@@ -53,8 +53,8 @@ TEST(OnnxReader, EveryElementType) {
   EXPECT_EQ(m.OpsetVersion(""), 25);
   ASSERT_EQ(m.metadata.size(), 1u);
   EXPECT_EQ(m.metadata[0].second, "by hand");
-  const std::pair<const char*, size_t> bytes[] = {{"float", 20},  {"int64", 40},        {"bool", 5},         {"complex128", 80}, {"bfloat16", 10},
-                                                  {"uint4", 3},   {"float4e2m1", 3},    {"int2", 2},         {"uint2", 2},       {"float8e8m0", 5}};
+  const std::pair<const char*, size_t> bytes[] = {{"float", 20}, {"int64", 40},     {"bool", 5}, {"complex128", 80}, {"bfloat16", 10},
+                                                  {"uint4", 3},  {"float4e2m1", 3}, {"int2", 2}, {"uint2", 2},       {"float8e8m0", 5}};
   for (const auto& [name, size] : bytes) {
     EXPECT_EQ(Find(m, name).data.size(), size) << name;
     EXPECT_EQ(Find(m, name).data[1], std::byte{2}) << name;
@@ -123,7 +123,7 @@ TEST(OnnxReader, EveryCutIsAnError) {
 TEST(OnnxReader, MoreNodesThanAnyModelHas) {
   constexpr size_t kNodes = size_t{5} << 19;
   Bytes bytes = {std::byte{7 << 3 | 2}};
-  for (size_t n = 2 * kNodes; ; n >>= 7) {
+  for (size_t n = 2 * kNodes;; n >>= 7) {
     bytes.push_back(static_cast<std::byte>(n > 127 ? (n & 127) | 128 : n));
     if (n <= 127) break;
   }
@@ -145,7 +145,7 @@ TEST(OnnxReader, ChangedBytes) {
         const auto m = ParseModel(bytes, "");  // an answer, whatever it is
         const std::vector<Tensor> none;
         for (const Tensor& t : m.ok() ? m.value().graph.initializers : none)
-            EXPECT_TRUE(t.type == ElementType::kString || t.data.size() == StoredBytes(t.type, t.n_values()));
+          EXPECT_TRUE(t.type == ElementType::kString || t.data.size() == StoredBytes(t.type, t.n_values()));
         bytes[n] = old;
       }
   }
@@ -173,7 +173,8 @@ TEST(OnnxWriter, ReadsWhatItWrote) {
     EXPECT_EQ(again.value().graph.nodes.size(), m.graph.nodes.size());
     ASSERT_EQ(again.value().graph.initializers.size(), m.graph.initializers.size());
     for (size_t k = 0; k < m.graph.initializers.size(); ++k)
-      EXPECT_TRUE(std::equal(m.graph.initializers[k].data.begin(), m.graph.initializers[k].data.end(), again.value().graph.initializers[k].data.begin()));
+      EXPECT_TRUE(std::equal(m.graph.initializers[k].data.begin(), m.graph.initializers[k].data.end(),
+                             again.value().graph.initializers[k].data.begin()));
   }
 }
 

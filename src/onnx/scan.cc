@@ -11,7 +11,21 @@ namespace {
 constexpr int64_t kMaxMessages = int64_t{1} << 21, kMaxFields = int64_t{1} << 24;
 constexpr int kMaxDepth = 100;  // protobuf refuses what is deeper
 
-enum class Kind : unsigned char { kModel, kTraining, kGraph, kNode, kAttribute, kTensor, kSparse, kFunction, kValue, kType, kShape, kLeaf, kNone };
+enum class Kind : unsigned char {
+  kModel,
+  kTraining,
+  kGraph,
+  kNode,
+  kAttribute,
+  kTensor,
+  kSparse,
+  kFunction,
+  kValue,
+  kType,
+  kShape,
+  kLeaf,
+  kNone
+};
 
 struct Row {
   Kind parent;
@@ -21,23 +35,23 @@ struct Row {
 
 // Fields that hold messages. Type is entered by every field: its wrappers hold types again.
 constexpr Row kRows[] = {
-    {Kind::kModel, 7, Kind::kGraph},           {Kind::kModel, 8, Kind::kLeaf},        {Kind::kModel, 14, Kind::kLeaf},
-    {Kind::kModel, 20, Kind::kTraining},       {Kind::kModel, 25, Kind::kFunction},   {Kind::kModel, 26, Kind::kLeaf},
-    {Kind::kTraining, 1, Kind::kGraph},        {Kind::kTraining, 2, Kind::kGraph},    {Kind::kTraining, 3, Kind::kLeaf},
-    {Kind::kTraining, 4, Kind::kLeaf},         {Kind::kGraph, 1, Kind::kNode},        {Kind::kGraph, 5, Kind::kTensor},
-    {Kind::kGraph, 11, Kind::kValue},          {Kind::kGraph, 12, Kind::kValue},      {Kind::kGraph, 13, Kind::kValue},
-    {Kind::kGraph, 14, Kind::kShape},          {Kind::kGraph, 15, Kind::kSparse},     {Kind::kGraph, 16, Kind::kLeaf},
-    {Kind::kNode, 5, Kind::kAttribute},        {Kind::kNode, 9, Kind::kLeaf},         {Kind::kNode, 10, Kind::kShape},
-    {Kind::kAttribute, 5, Kind::kTensor},      {Kind::kAttribute, 6, Kind::kGraph},   {Kind::kAttribute, 10, Kind::kTensor},
-    {Kind::kAttribute, 11, Kind::kGraph},      {Kind::kAttribute, 14, Kind::kType},   {Kind::kAttribute, 15, Kind::kType},
-    {Kind::kAttribute, 22, Kind::kSparse},     {Kind::kAttribute, 23, Kind::kSparse}, {Kind::kTensor, 13, Kind::kLeaf},
-    {Kind::kTensor, 16, Kind::kLeaf},          {Kind::kSparse, 1, Kind::kTensor},     {Kind::kSparse, 2, Kind::kTensor},
-    {Kind::kFunction, 7, Kind::kNode},         {Kind::kFunction, 9, Kind::kLeaf},     {Kind::kFunction, 11, Kind::kAttribute},
-    {Kind::kFunction, 12, Kind::kValue},       {Kind::kFunction, 14, Kind::kLeaf},    {Kind::kValue, 2, Kind::kType},
-    {Kind::kValue, 4, Kind::kLeaf},            {Kind::kType, 1, Kind::kType},         {Kind::kType, 2, Kind::kShape},
-    {Kind::kType, 4, Kind::kType},             {Kind::kType, 5, Kind::kType},         {Kind::kType, 7, Kind::kLeaf},
-    {Kind::kType, 8, Kind::kType},             {Kind::kType, 9, Kind::kType},         {Kind::kShape, 1, Kind::kLeaf},
-    {Kind::kShape, 2, Kind::kLeaf},            {Kind::kShape, 3, Kind::kShape},          {Kind::kShape, 4, Kind::kShape},
+    {Kind::kModel, 7, Kind::kGraph},       {Kind::kModel, 8, Kind::kLeaf},        {Kind::kModel, 14, Kind::kLeaf},
+    {Kind::kModel, 20, Kind::kTraining},   {Kind::kModel, 25, Kind::kFunction},   {Kind::kModel, 26, Kind::kLeaf},
+    {Kind::kTraining, 1, Kind::kGraph},    {Kind::kTraining, 2, Kind::kGraph},    {Kind::kTraining, 3, Kind::kLeaf},
+    {Kind::kTraining, 4, Kind::kLeaf},     {Kind::kGraph, 1, Kind::kNode},        {Kind::kGraph, 5, Kind::kTensor},
+    {Kind::kGraph, 11, Kind::kValue},      {Kind::kGraph, 12, Kind::kValue},      {Kind::kGraph, 13, Kind::kValue},
+    {Kind::kGraph, 14, Kind::kShape},      {Kind::kGraph, 15, Kind::kSparse},     {Kind::kGraph, 16, Kind::kLeaf},
+    {Kind::kNode, 5, Kind::kAttribute},    {Kind::kNode, 9, Kind::kLeaf},         {Kind::kNode, 10, Kind::kShape},
+    {Kind::kAttribute, 5, Kind::kTensor},  {Kind::kAttribute, 6, Kind::kGraph},   {Kind::kAttribute, 10, Kind::kTensor},
+    {Kind::kAttribute, 11, Kind::kGraph},  {Kind::kAttribute, 14, Kind::kType},   {Kind::kAttribute, 15, Kind::kType},
+    {Kind::kAttribute, 22, Kind::kSparse}, {Kind::kAttribute, 23, Kind::kSparse}, {Kind::kTensor, 13, Kind::kLeaf},
+    {Kind::kTensor, 16, Kind::kLeaf},      {Kind::kSparse, 1, Kind::kTensor},     {Kind::kSparse, 2, Kind::kTensor},
+    {Kind::kFunction, 7, Kind::kNode},     {Kind::kFunction, 9, Kind::kLeaf},     {Kind::kFunction, 11, Kind::kAttribute},
+    {Kind::kFunction, 12, Kind::kValue},   {Kind::kFunction, 14, Kind::kLeaf},    {Kind::kValue, 2, Kind::kType},
+    {Kind::kValue, 4, Kind::kLeaf},        {Kind::kType, 1, Kind::kType},         {Kind::kType, 2, Kind::kShape},
+    {Kind::kType, 4, Kind::kType},         {Kind::kType, 5, Kind::kType},         {Kind::kType, 7, Kind::kLeaf},
+    {Kind::kType, 8, Kind::kType},         {Kind::kType, 9, Kind::kType},         {Kind::kShape, 1, Kind::kLeaf},
+    {Kind::kShape, 2, Kind::kLeaf},        {Kind::kShape, 3, Kind::kShape},       {Kind::kShape, 4, Kind::kShape},
 };
 
 Kind ChildOf(Kind parent, uint64_t field) {

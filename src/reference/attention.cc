@@ -90,7 +90,7 @@ Result<Problem> ProblemOf(const Call& c) {
 // What is added to a score: 0, -inf, or the mask's value.
 double Bias(const Problem& p, const Dims& mask_strides, int64_t b, int64_t head, int64_t t, int64_t s) {
   double bias = 0;
-  if (p.mask && s >= p.mask->dims.back() && p.mask->dims.back() != 1) return kMasked;
+  if (p.mask && s >= p.mask->dims.back()) return kMasked;
   if (p.mask) {
     const int64_t at = b * mask_strides[0] + head * mask_strides[1] + t * mask_strides[2] + s * mask_strides[3];
     if (IsBool(p.mask->type)) bias = p.mask->i[static_cast<size_t>(at)] != 0 ? 0 : kMasked;

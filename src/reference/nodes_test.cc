@@ -44,7 +44,7 @@ TEST(Reference, AgreesWithNodeTests) {
   for (const fs::path& c : cases) {
     const auto m = onnx::ReadModel((c / "model.onnx").string());
     ASSERT_TRUE(m.ok()) << m.error().message();
-    const auto got = Run(m.value(), Tensors(c / "test_data_set_0", "input"));
+    const auto got = RunGraph(m.value(), Tensors(c / "test_data_set_0", "input"));
     ASSERT_TRUE(got.ok()) << c << got.error().message();
     const auto want = Tensors(c / "test_data_set_0", "output");
     ASSERT_FALSE(want.empty());
@@ -65,7 +65,7 @@ TEST(Reference, ChangedModels) {
     for (size_t at = 0; at < bytes.size(); at += 3)
       for (const int value : {0x00, 0x7f, 0xff, static_cast<int>(bytes[at]) + 1}) {
         const std::byte old = std::exchange(bytes[at], static_cast<std::byte>(value));
-        if (const auto m = onnx::ParseModel(bytes, ""); m.ok()) ran += Run(m.value(), inputs).ok() ? 1 : 0;
+        if (const auto m = onnx::ParseModel(bytes, ""); m.ok()) ran += RunGraph(m.value(), inputs).ok() ? 1 : 0;
         bytes[at] = old;
       }
   }
@@ -85,7 +85,7 @@ TEST(Reference, ExchangedInputs) {
     for (size_t k = 0; k < inputs.size(); ++k)
       for (const Array& other : all) {
         const Array own = std::exchange(inputs[k], other);
-        refused += Run(m.value(), inputs).ok() ? 0 : 1;
+        refused += RunGraph(m.value(), inputs).ok() ? 0 : 1;
         inputs[k] = own;
       }
   }

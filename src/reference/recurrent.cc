@@ -1,5 +1,5 @@
-// What hybrid language models have beside attention: LinearAttention (a state [D, D] a head, keys by values, that decays and is corrected) and
-// CausalConvWithState (a short convolution over the last values of each channel).
+// What hybrid language models have beside attention: LinearAttention (a state [D, D] a head, keys by values, that decays and is corrected)
+// and CausalConvWithState (a short convolution over the last values of each channel).
 #include <cmath>
 
 #include "reference/call.h"
@@ -20,7 +20,8 @@ Status CheckGate(const Array* gate, const Heads& h, const std::string& rule, std
   const bool wanted = rule == name || rule == "gated_delta";
   if (wanted != (gate != nullptr)) return Wrong("update_rule '" + rule + "' and the inputs do not fit");
   if (!gate) return Ok();
-  if (!IsFloat(gate->type) || gate->dims.size() != 3 || gate->dims[0] != h.batch || gate->dims[1] != h.tokens) return Wrong("decay or beta do not fit");
+  if (!IsFloat(gate->type) || gate->dims.size() != 3 || gate->dims[0] != h.batch || gate->dims[1] != h.tokens)
+    return Wrong("decay or beta do not fit");
   for (const int64_t w : widths)
     if (gate->dims[2] == w) return Ok();
   return Wrong("decay or beta do not fit");
@@ -36,8 +37,8 @@ Result<Problem> ProblemOf(const Call& c) {
   SLM_ASSIGN_OR_RETURN(p.hq, HeadsOf(*p.q, c.Int("q_num_heads", 0)));
   SLM_ASSIGN_OR_RETURN(p.hk, HeadsOf(*p.k, c.Int("kv_num_heads", 0)));
   SLM_ASSIGN_OR_RETURN(p.hv, HeadsOf(*p.v, c.Int("kv_num_heads", 0)));
-  if (p.hk.batch != p.hq.batch || p.hk.tokens != p.hq.tokens || p.hk.width != p.hq.width || p.hv.batch != p.hk.batch || p.hv.tokens != p.hk.tokens ||
-      p.hq.heads % p.hk.heads != 0)
+  if (p.hk.batch != p.hq.batch || p.hk.tokens != p.hq.tokens || p.hk.width != p.hq.width || p.hv.batch != p.hk.batch ||
+      p.hv.tokens != p.hk.tokens || p.hq.heads % p.hk.heads != 0)
     return Wrong("queries, keys and values do not fit each other");
   const std::string rule = c.Text("update_rule", "gated_delta");
   if (rule != "linear" && rule != "gated" && rule != "delta" && rule != "gated_delta") return Refuse("update_rule '" + rule + "'");
@@ -107,9 +108,11 @@ Result<Arrays> CausalConvWithState(const Call& c) {
   const Array *bias = c.Optional(2), *past = c.Optional(3);
   const std::string activation = c.Text("activation", "none");
   if (activation != "none" && activation != "silu" && activation != "swish") return Refuse("activation '" + activation + "'");
-  if (x->dims.size() != 3 || w->dims.size() != 3 || w->dims[1] != 1 || w->dims[0] != x->dims[1] || w->dims[2] < 1) return Wrong("input and weight do not fit");
+  if (x->dims.size() != 3 || w->dims.size() != 3 || w->dims[1] != 1 || w->dims[0] != x->dims[1] || w->dims[2] < 1)
+    return Wrong("input and weight do not fit");
   const int64_t channels = x->dims[1], n = x->dims[2], kernel = w->dims[2], before = kernel - 1;
-  if ((bias && (bias->dims != Dims{channels} || !IsFloat(bias->type))) || (past && (past->dims != Dims{x->dims[0], channels, before} || past->type != x->type)))
+  if ((bias && (bias->dims != Dims{channels} || !IsFloat(bias->type))) ||
+      (past && (past->dims != Dims{x->dims[0], channels, before} || past->type != x->type)))
     return Wrong("bias or past do not fit");
   SLM_RETURN_IF_ERROR(CheckSteps(x->size(), kernel));
   SLM_ASSIGN_OR_RETURN(Array y, Zeros(x->type, x->dims));

@@ -28,7 +28,7 @@ Result<Array> FromTensor(const onnx::Tensor& t);
 // Runs the main graph. `inputs` in the order of the graph's inputs; those that have an initializer may be left out at the end.
 // Outputs in the graph's order. Errors: kUnsupported (an operator, an opset, a type that is not here: named), kCorrupt (inputs that are
 // not the graph's, a node that its operator does not allow), kLimit (a value too large to compute slowly).
-Result<std::vector<Array>> Run(const onnx::Model& model, const std::vector<Array>& inputs);
+Result<std::vector<Array>> RunGraph(const onnx::Model& model, const std::vector<Array>& inputs);
 
 struct Tolerance {
   double relative = 1e-3, absolute = 1e-7;

@@ -1,4 +1,4 @@
-// Run: the nodes one after the other, each value kept until the end. See reference.h.
+// RunGraph: the nodes one after the other, each value kept until the end. See reference.h.
 #include <map>
 
 #include "reference/call.h"
@@ -81,7 +81,7 @@ Status SetInputs(const onnx::Graph& g, const std::vector<Array>& inputs, Values&
 
 }  // namespace
 
-Result<std::vector<Array>> Run(const onnx::Model& model, const std::vector<Array>& inputs) {
+Result<std::vector<Array>> RunGraph(const onnx::Model& model, const std::vector<Array>& inputs) {
   const onnx::Graph& g = model.graph;
   const auto place = [&](size_t k) { return fmt::format("node {} ({})", k, NameOf(g.nodes[k])); };
   std::vector<const Row*> rows;  // what cannot be run is refused before anything is computed
