@@ -236,8 +236,11 @@ Body DeclareQuantize(CLI::App& app, Io& io) {
   app.add_option("--to", o->to, "gguf: one file that llama.cpp reads too; the others: a Hugging Face folder with packed weights")
       ->capture_default_str()
       ->check(CLI::IsMember(to));
-  auto* type = app.add_option("--type", o->type, "type of the layers' matrices (default: q4_k; q4_1 where 256 does not divide the width)")
-                   ->check(CLI::IsMember(TypeNames()));
+  auto* type =
+      app.add_option(
+             "--type", o->type,
+             "type of the layers' matrices (default: by sensitivity when calibrated; else q4_k, q4_1 where 256 does not divide the width)")
+          ->check(CLI::IsMember(TypeNames()));
   app.add_option("--bits", o->bits, "the same as a number: 4 q4_k, 5 q5_1, 6 q6_k, 8 q8_0; folders: 4, 8, of gptq also 2 and 3")
       ->check(CLI::IsMember({2, 3, 4, 5, 6, 8}))
       ->excludes(type);
@@ -246,9 +249,10 @@ Body DeclareQuantize(CLI::App& app, Io& io) {
   app.add_option("--head", o->head, "type of embedding and head (default: q8_0)")->check(CLI::IsMember(TypeNames()));
   app.add_option("--search", o->search, "rtn: scales from the range; refit: searched for the least square error (default)")
       ->check(CLI::IsMember({"rtn", "refit"}));
-  app.add_option("--bpw", o->bpw, "budget, bits per weight of all tensors: what is left goes to the fragile ones")->check(NumberIn(1, 32));
+  app.add_option("--bpw", o->bpw, "budget, bits per weight of all tensors; when calibrated, types are chosen by sensitivity under it")
+      ->check(NumberIn(1, 32));
   app.add_option("--body-bpw", o->body_bpw,
-                 "bits per weight of the layers that types which stand in for q4_k keep to: q4_1, else q4_0; 0: no limit (default: 4.7)")
+                 "the same of the layers' matrices; not calibrated, only of types that stand in for q4_k; 0: no limit (default: 4.7)")
       ->check(NumberIn(0, 32));
   app.add_option("--types", o->types, "that a calibrated recipe may choose among for each matrix (default: all but f16)")
       ->delimiter(',')

@@ -87,15 +87,18 @@ Result<Try> ChooseTypes(const quant::Sensitivities& sensitivities, std::span<con
 }
 
 std::vector<std::string> GridNotes(const quant::Sensitivities& s) {
-  constexpr double kNothing = 1e-10;  // of the products' power: what f32 leaves
+  const auto bits = [](DType t) { return static_cast<double>(Info(t).block_bytes) / Info(t).block; };
   std::vector<std::string> notes;
   for (size_t t = 0; t < s.types.size(); ++t) {
-    const auto n = std::count_if(s.matrices.begin(), s.matrices.end(), [&](const quant::MatrixSensitivity& one) {
-      return one.errors[t] >= 0 && one.errors[t] < kNothing && one.kld > 0;
-    });
-    if (n > 0)
+    // Fewer bits that lose less than half of what more bits do; nothing at all, but for how the source stores its values.
+    const auto lies = [&](const quant::MatrixSensitivity& one) {
+      for (size_t more = 0; more < s.types.size(); ++more)
+        if (bits(s.types[more]) > bits(s.types[t]) && one.errors[t] >= 0 && one.errors[t] < 0.5 * one.errors[more]) return true;
+      return false;
+    };
+    if (const auto n = std::count_if(s.matrices.begin(), s.matrices.end(), lies); n > 0)
       notes.push_back(
-          fmt::format("{} matrices lose nothing as {}: their values lie on its grid, as after dequantizing; --types leaves it out", n,
+          fmt::format("{} matrices lie on the grid of {}, as after dequantizing: it loses nothing of them; --types leaves it out", n,
                       LowerName(s.types[t])));
   }
   return notes;

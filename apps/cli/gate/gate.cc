@@ -26,9 +26,12 @@ std::string Padded(std::string text) {
 
 void AddGate(CLI::App& app, GateOptions& o) {
   const char* group = "Gate";
-  auto* most = app.add_option("--max-kld", o.max_kld, "budget of the mean KLD from the source in nats: exit 3 when the file misses it")
-                   ->check(NumberFromZero())
-                   ->group(group);
+  auto* most =
+      app.add_option("--max-kld", o.max_kld,
+                     "budget of the mean KLD from the source in nats: exit 3 when the file misses it; of a calibrated recipe without type "
+                     "or budget of bits also what chooses the types")
+          ->check(NumberFromZero())
+          ->group(group);
   auto* text = app.add_option("--gate-text", o.text, "text to judge on, not that of calibration; default: a built-in one")->group(group);
   app.add_flag("--no-gate", o.off, "do not compare what was written with the source")->excludes(most)->excludes(text)->group(group);
 }
