@@ -31,6 +31,8 @@ enum class DType : uint8_t {
   kIQ4_NL,
   kIQ4_XS,
   kMXFP4,
+  kTQ1_0,
+  kTQ2_0,
   kCount,
 };
 
@@ -44,7 +46,7 @@ inline constexpr DTypeInfo kDTypeTable[static_cast<int>(DType::kCount)] = {
     {"F32", 1, 4},      {"F16", 1, 2},        {"BF16", 1, 2},     {"I8", 1, 1},       {"I16", 1, 2},      {"I32", 1, 4},
     {"I64", 1, 8},      {"F64", 1, 8},        {"Q4_0", 32, 18},   {"Q4_1", 32, 20},   {"Q5_0", 32, 22},   {"Q5_1", 32, 24},
     {"Q8_0", 32, 34},   {"Q2_K", 256, 84},    {"Q3_K", 256, 110}, {"Q4_K", 256, 144}, {"Q5_K", 256, 176}, {"Q6_K", 256, 210},
-    {"IQ4_NL", 32, 18}, {"IQ4_XS", 256, 136}, {"MXFP4", 32, 17},
+    {"IQ4_NL", 32, 18}, {"IQ4_XS", 256, 136}, {"MXFP4", 32, 17},  {"TQ1_0", 256, 54}, {"TQ2_0", 256, 66},
 };
 
 inline constexpr const DTypeInfo& Info(DType t) { return kDTypeTable[static_cast<int>(t)]; }

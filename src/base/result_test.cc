@@ -89,7 +89,7 @@ TEST(DType, BlockGeometryMatchesTheGgufPackage) {
                {DType::kQ4_0, 32, 18},   {DType::kQ4_1, 32, 20},   {DType::kQ5_0, 32, 22},   {DType::kQ5_1, 32, 24},
                {DType::kQ8_0, 32, 34},   {DType::kQ2_K, 256, 84},  {DType::kQ3_K, 256, 110}, {DType::kQ4_K, 256, 144},
                {DType::kQ5_K, 256, 176}, {DType::kQ6_K, 256, 210}, {DType::kIQ4_NL, 32, 18}, {DType::kIQ4_XS, 256, 136},
-               {DType::kMXFP4, 32, 17}};
+               {DType::kMXFP4, 32, 17},  {DType::kTQ1_0, 256, 54}, {DType::kTQ2_0, 256, 66}};
   ASSERT_EQ(std::size(table), static_cast<size_t>(DType::kCount));
   for (const auto& row : table) {
     EXPECT_EQ(Info(row.type).block, row.block) << Info(row.type).name;

@@ -188,6 +188,27 @@ void MXFP4(const Byte* p, BlockCodes& c) {
   Table(p + 1, kFp4, c.q);
 }
 
+// 48 bytes of five ternary digits | 4 bytes of four | d. A byte is a fraction of 256 in base 3: times a power of 3, without what runs
+// over, it begins with the digit asked for. Digit n of 32 bytes (then 16, then 4) makes up a plane.
+void TQ1_0(const Byte* p, BlockCodes& c) {
+  constexpr unsigned kPowers[] = {1, 3, 9, 27, 81};
+  int8_t* q = c.q;
+  const auto planes = [&](const Byte* bytes, int n, int digits) {
+    for (int d = 0; d < digits; ++d)
+      for (int i = 0; i < n; ++i) *q++ = static_cast<int8_t>(static_cast<int>((bytes[i] * kPowers[d] & 255u) * 3 >> 8) - 1);
+  };
+  planes(p, 32, 5);
+  planes(p + 32, 16, 5);
+  planes(p + 48, 4, 4);
+  c.d = Half(p + 52);
+}
+
+// 64 bytes of 2-bit values | d. 32 bytes hold 128 values: plane j in bits 2j, 2j+1.
+void TQ2_0(const Byte* p, BlockCodes& c) {
+  for (int i = 0; i < 256; ++i) c.q[i] = static_cast<int8_t>((p[32 * (i / 128) + i % 32] >> (2 * (i % 128 / 32)) & 3) - 1);
+  c.d = Half(p + 64);
+}
+
 struct BlockType {
   void (*read)(const Byte*, BlockCodes&) = nullptr;
   BlockForm form;
@@ -207,6 +228,8 @@ BlockType TypeOf(DType dtype) {
     case DType::kIQ4_NL: return {IQ4_NL, {}};
     case DType::kIQ4_XS: return {IQ4_XS, {.group = 32}};
     case DType::kMXFP4: return {MXFP4, {}};
+    case DType::kTQ1_0: return {TQ1_0, {}};
+    case DType::kTQ2_0: return {TQ2_0, {}};
     default: return {};
   }
 }

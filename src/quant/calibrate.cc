@@ -138,24 +138,16 @@ class Walk final : public Calibration {
     return Ok();
   }
 
-  // Lets the down projection make up for what the rounded matrices and layers before it changed, where that brings the layer's output
-  // nearer to the float model's. Sequences that judge do not take part.
-  Status MakeUp(int layer, Candidate* best) {
-    const Model& m = *decoder_.model;
-    const Tensor* down = m.Find(model::Role::kDown, layer);
-    if (!recipe_.gptq || m.config.post_norms || !best->rounded.contains(down) || streams_.size() <= gate_.size()) return Ok();
-    Candidate c = *best;
-    const auto t =
-        std::find_if(c.weights.tensors().begin(), c.weights.tensors().end(), [&](const LayerTensor& x) { return x.tensor == down; });
-    c.rounded.erase(down);
-    t->is_changed = true;  // it stands in as it is
+  // Rows (x, e) of all sequences that do not judge: what `t` reads in the layer as `c` stores it, but for `t` itself, and what the layer
+  // then lacks of the float model's output.
+  Result<InputStatistics> Lacking(int layer, const Candidate& c, const LayerTensor& t) {
     SLM_ASSIGN_OR_RETURN(const auto runner, BlockRunner::Create(decoder_, OptionsFor(layer, c), *machine_.team));
     const auto inputs = runner->inputs();
     const auto input = std::find_if(inputs.begin(), inputs.end(), [&](const auto& in) {
-      return std::find(in.matrices.begin(), in.matrices.end(), down) != in.matrices.end();
+      return std::find(in.matrices.begin(), in.matrices.end(), t.tensor) != in.matrices.end();
     });
     SLM_ASSERT(input != inputs.end());
-    InputStatistics joint(machine_, t->width + t->rows, recipe_.most_energy);
+    InputStatistics joint(machine_, t.width + t.rows, recipe_.most_energy);
     std::vector<float> out, rows;
     for (size_t i = gate_.size(); i < streams_.size(); ++i) {
       SLM_RETURN_IF_ERROR(GoOn());
@@ -165,20 +157,37 @@ class Walk final : public Calibration {
       rows.resize(static_cast<size_t>(s.n * joint.width()));
       for (int64_t k = 0; k < s.n; ++k) {
         float* to = rows.data() + k * joint.width();
-        std::copy(input->rows + k * t->width, input->rows + (k + 1) * t->width, to);
-        for (int64_t j = 0; j < t->rows; ++j)
-          to[t->width + j] = floats_[i].rows[static_cast<size_t>(k * t->rows + j)] - out[static_cast<size_t>(k * t->rows + j)];
+        std::copy(input->rows + k * t.width, input->rows + (k + 1) * t.width, to);
+        for (int64_t j = 0; j < t.rows; ++j) {
+          const auto at = static_cast<size_t>(k * t.rows + j);
+          to[t.width + j] = floats_[i].rows[at] - out[at];
+        }
       }
       joint.Add(rows.data(), s.n);
     }
     joint.Finish();
-    const Matrix shift = ShiftFor(machine_, joint, t->width, kShiftDamping);
-    for (int64_t r = 0; r < t->rows; ++r)
-      for (int64_t j = 0; j < t->width; ++j) t->values[static_cast<size_t>(r * t->width + j)] += shift.Row(r)[j] / m.config.residual_scale;
-    t->fold.clear();  // the statistics are of the input as the stored layer has it
-    const InputStatistics own = joint.Leading(t->width);
+    return joint;
+  }
+
+  // Lets the down projection make up for what the rounded matrices and layers before it changed, where that brings the layer's output
+  // nearer to the float model's.
+  Status MakeUp(int layer, Candidate* best) {
+    const Model& m = *decoder_.model;
+    const Tensor* down = m.Find(model::Role::kDown, layer);
+    if (!recipe_.gptq || m.config.post_norms || !best->rounded.contains(down) || streams_.size() <= gate_.size()) return Ok();
+    Candidate c = *best;
+    auto& tensors = c.weights.tensors();
+    LayerTensor& t = *std::find_if(tensors.begin(), tensors.end(), [&](const LayerTensor& x) { return x.tensor == down; });
+    c.rounded.erase(down);
+    t.is_changed = true;  // it stands in as it is
+    SLM_ASSIGN_OR_RETURN(const InputStatistics joint, Lacking(layer, c, t));
+    const Matrix shift = ShiftFor(machine_, joint, t.width, kShiftDamping);
+    for (int64_t r = 0; r < t.rows; ++r)
+      for (int64_t j = 0; j < t.width; ++j) t.values[static_cast<size_t>(r * t.width + j)] += shift.Row(r)[j] / m.config.residual_scale;
+    t.fold.clear();  // the statistics are of the input as the stored layer has it
+    const InputStatistics own = joint.Leading(t.width);
     Rounder rounder(machine_, own, {.search = recipe_.search, .weighted = recipe_.weighted, .gptq = true, .damping = recipe_.damping});
-    SLM_ASSIGN_OR_RETURN(c.rounded[down], rounder.Round(*t, task_.matrices.at(down)));
+    SLM_ASSIGN_OR_RETURN(c.rounded[down], rounder.Round(t, task_.matrices.at(down)));
     SLM_RETURN_IF_ERROR(Judge(layer, &c));
     if (!(c.error < best->error)) return Ok();
     c.steps.push_back(fmt::format("make_up ({:.3f})", c.error / best->error));

@@ -2,6 +2,7 @@
 // file: the same bytes for any number of threads, and a smaller error than without text.
 #include "quant/calibrate.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -146,89 +147,80 @@ TEST(Awq, NothingToGainIsNoFold) {
   EXPECT_TRUE(fold.scale.empty());
 }
 
-// Whatever the factors are, the layer computes what it did: norms with and without an offset, biases, fused rows, shared value heads.
-TEST(LayerWeights, FoldsLeaveTheLayerAsItIs) {
-  std::mt19937 rng(5);
-  std::uniform_real_distribution<float> factor(0.5f, 2.0f);
-  for (const char* name : {"llama", "llama.gguf", "llama_bias", "qwen2", "qwen3", "gemma", "gemma2", "gemma3", "gemma3.gguf", "phi3",
-                           "phi3.gguf", "granite", "smollm3", "mistral"}) {
-    SCOPED_TRACE(name);
-    const Opened o = Open(name);
+// Layer 1 of a model, before and after random factors went to a place.
+class FoldTrial {
+ public:
+  explicit FoldTrial(const std::string& name) : o_(Open(name)) {
     std::vector<int32_t> tokens(20);
     for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<int32_t>(3 + i * 4);
-    const std::vector<float> x = Embedded(*o.model, tokens);
-    const auto run = [&](const std::vector<backend::Replacement>& replaced) {
-      std::vector<float> out(x.size());
-      backend::BlockRunner::Create(o.decoder, {.layer = 1, .max_tokens = 64, .isa = TestIsa(), .replaced = replaced}, *o.team)
-          .Take()
-          ->Run(x.data(), static_cast<int>(tokens.size()), out.data());
-      return out;
-    };
-    const std::vector<float> want = run({});
-    float top = 0;
-    for (const float v : want) top = std::max(top, std::abs(v));
+    x_ = Embedded(*o_.model, tokens);
+    want_ = Run({});
+    for (const float v : want_) top_ = std::max(top_, std::abs(v));
+  }
+
+  LayerWeights Folded(FoldPlace place, VectorTypes vectors) {
+    LayerWeights w = LayerWeights::Read(*o_.model, 1, vectors).Take();
+    EXPECT_FALSE(w.Members(place).empty());
+    std::vector<float> scale(static_cast<size_t>(w.Members(place)[0]->width));
+    for (float& s : scale) s = std::uniform_real_distribution<float>(0.5f, 2.0f)(rng_);
+    const auto tied = w.Tied(place);
+    for (size_t i = 0; i < tied.size(); ++i)
+      scale[i] = scale[static_cast<size_t>(std::find(tied.begin(), tied.end(), tied[i]) - tied.begin())];
+    w.Apply(place, scale);
+    return w;
+  }
+  // The layer's output is what it was, within `most` of the largest value.
+  void ExpectSame(const LayerWeights& w, float most) {
+    std::vector<backend::Replacement> replaced;
+    for (const LayerTensor& t : w.tensors())
+      if (t.is_changed) replaced.push_back({t.tensor, t.values});
+    EXPECT_GE(replaced.size(), 2u);
+    const std::vector<float> got = Run(replaced);
+    for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], want_[i], most * top_) << i;
+  }
+
+ private:
+  std::vector<float> Run(const std::vector<backend::Replacement>& replaced) {
+    std::vector<float> out(x_.size());
+    backend::BlockRunner::Create(o_.decoder, {.layer = 1, .max_tokens = 64, .isa = TestIsa(), .replaced = replaced}, *o_.team)
+        .Take()
+        ->Run(x_.data(), 20, out.data());
+    return out;
+  }
+
+  const Opened o_;
+  std::mt19937 rng_{5};
+  std::vector<float> x_, want_;
+  float top_ = 0;
+};
+
+// Whatever the factors are, the layer computes what it did: norms with and without an offset, biases, fused rows, shared value heads.
+TEST(LayerWeights, FoldsLeaveTheLayerAsItIs) {
+  for (const char* name : {"llama", "llama.gguf", "llama_bias", "qwen2", "qwen3", "gemma", "gemma2", "gemma3", "gemma3.gguf", "phi3",
+                           "phi3.gguf", "granite", "smollm3", "mistral"}) {
+    FoldTrial trial(name);
     for (int p = 0; p < static_cast<int>(FoldPlace::kCount); ++p) {
-      const auto place = static_cast<FoldPlace>(p);
-      LayerWeights w = LayerWeights::Read(*o.model, 1).Take();
-      ASSERT_FALSE(w.Members(place).empty());
-      std::vector<float> scale(static_cast<size_t>(w.Members(place)[0]->width));
-      for (float& s : scale) s = factor(rng);
-      const auto tied = w.Tied(place);
-      for (size_t i = 0; i < tied.size(); ++i)
-        scale[i] = scale[static_cast<size_t>(std::find(tied.begin(), tied.end(), tied[i]) - tied.begin())];
-      w.Apply(place, scale);
-      std::vector<backend::Replacement> replaced;
-      for (const LayerTensor& t : w.tensors())
-        if (t.is_changed) replaced.push_back({t.tensor, t.values});
-      EXPECT_GE(replaced.size(), 2u);
-      const std::vector<float> got = run(replaced);
-      for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], want[i], 2e-5 * top) << p << " " << i;
+      SCOPED_TRACE(fmt::format("{} {}", name, p));
+      trial.ExpectSame(trial.Folded(static_cast<FoldPlace>(p), VectorTypes::kF32), 2e-5f);
     }
   }
 }
 
 // Norms and biases of two bytes: a norm's columns get the factor that it holds, so only a bias that is divided is rounded.
 TEST(LayerWeights, FoldsIntoVectorsOfTwoBytes) {
-  std::mt19937 rng(6);
-  std::uniform_real_distribution<float> factor(0.5f, 2.0f);
   for (const char* name : {"llama", "llama_bias", "qwen2", "gemma", "gemma3", "phi3"}) {
-    SCOPED_TRACE(name);
-    const Opened o = Open(name);
-    std::vector<int32_t> tokens(20);
-    for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<int32_t>(3 + i * 4);
-    const std::vector<float> x = Embedded(*o.model, tokens);
-    const auto run = [&](const std::vector<backend::Replacement>& replaced) {
-      std::vector<float> out(x.size());
-      backend::BlockRunner::Create(o.decoder, {.layer = 1, .max_tokens = 64, .isa = TestIsa(), .replaced = replaced}, *o.team)
-          .Take()
-          ->Run(x.data(), static_cast<int>(tokens.size()), out.data());
-      return out;
-    };
-    const std::vector<float> want = run({});
-    float top = 0;
-    for (const float v : want) top = std::max(top, std::abs(v));
+    FoldTrial trial(name);
     for (int p = 0; p < static_cast<int>(FoldPlace::kCount); ++p) {
-      const auto place = static_cast<FoldPlace>(p);
-      LayerWeights w = LayerWeights::Read(*o.model, 1, VectorTypes::kOwn).Take();
-      std::vector<float> scale(static_cast<size_t>(w.Members(place)[0]->width));
-      for (float& s : scale) s = factor(rng);
-      const auto tied = w.Tied(place);
-      for (size_t i = 0; i < tied.size(); ++i)
-        scale[i] = scale[static_cast<size_t>(std::find(tied.begin(), tied.end(), tied[i]) - tied.begin())];
-      w.Apply(place, scale);
-      std::vector<backend::Replacement> replaced;
+      SCOPED_TRACE(fmt::format("{} {}", name, p));
+      const LayerWeights w = trial.Folded(static_cast<FoldPlace>(p), VectorTypes::kOwn);
       bool has_bias = false;
       for (const LayerTensor& t : w.tensors()) {
-        if (!t.is_changed) continue;
-        replaced.push_back({t.tensor, t.values});
-        if (t.is_matrix()) continue;
+        if (!t.is_changed || t.is_matrix()) continue;
         ASSERT_EQ(t.tensor->dtype, DType::kBF16);
         for (const float v : t.values) ASSERT_EQ(std::bit_cast<uint32_t>(v) & 0xffffu, 0u) << t.tensor->name;
         has_bias = has_bias || t.tensor->name.ends_with("bias");
       }
-      const std::vector<float> got = run(replaced);
-      const float most = (has_bias ? 0x1p-8f : 2e-5f) * top;
-      for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], want[i], most) << p << " " << i;
+      trial.ExpectSame(w, has_bias ? 0x1p-8f : 2e-5f);
     }
   }
 }

@@ -85,7 +85,8 @@ TEST(Lattice, GridsThatHoldItLoseNothing) {
       u[3] = 1e-3f;
       for (const float* weights : {static_cast<const float*>(nullptr), static_cast<const float*>(u.data())}) {
         const Grid g = ChooseGrid({c.scheme, c.bits, Search::kRefit, Store::kF16}, w, weights);
-        EXPECT_EQ(AssignCodes(g, c.bits, w, nullptr, nullptr), 0) << static_cast<int>(c.scheme) << " " << c.low << " " << c.high << " " << i;
+        EXPECT_EQ(AssignCodes(g, c.bits, w, nullptr, nullptr), 0)
+            << static_cast<int>(c.scheme) << " " << c.low << " " << c.high << " " << i;
       }
     }
 }

@@ -98,12 +98,13 @@ class Planner {
     }
     const DType wanted = body ? plan_.recipe.body : plan_.recipe.head;
     const DType dtype = FittingType(wanted, t.dims.back());
-    if (Info(t.dtype).block > 1 && t.dtype != dtype && source_ == SourceTypes::kFloatOnly)
+    if (Info(t.dtype).block > 1 && t.dtype != dtype && source_ == SourceTypes::kFloatOnly && !KeepsValues(t.dtype, dtype, plan_.recipe))
       return Error(
           Code::kUnsupported,
           fmt::format("{}: {} is already {} ({:.1f} bits); as {} it would lose again what rounding costs, on top of what is gone", m_.path,
                       t.name, Info(t.dtype).name, BitsPer(Info(t.dtype).block_bytes, Info(t.dtype).block), Info(dtype).name),
-          "quantize the float model, or accept the loss with --requantize");
+          KeepsValues(t.dtype, DType::kQ4_0, plan_.recipe) ? "--type q4_0 keeps its values; --requantize accepts the loss"
+                                                           : "quantize the float model, or accept the loss with --requantize");
     if (dtype != wanted) ++fallbacks_[body && plan_.recipe.allocates() ? Unfit(t, dtype) : StandIn(t, dtype, wanted)];
     plan_.choices.push_back({&t, dtype, body, use.layer});
     return Ok();

@@ -13,6 +13,8 @@ namespace {
 
 constexpr int64_t kGroup = 16, kSampledRows = 64;
 
+bool IsTernary(DType dtype) { return dtype == DType::kTQ1_0 || dtype == DType::kTQ2_0; }
+
 }  // namespace
 
 bool LiesOnLattices(const model::Tensor& t) {
@@ -34,6 +36,11 @@ bool LiesOnLattices(const model::Tensor& t) {
   return 2 * telling > groups;
 }
 
+bool KeepsValues(DType from, DType to, const Recipe& recipe) {
+  if (!IsTernary(from) || recipe.search != Search::kRefit) return false;
+  return to == DType::kQ4_0 || to == DType::kQ4_1 || to == DType::kQ5_0 || to == DType::kQ5_1 || to == DType::kQ8_0;
+}
+
 Result<std::string> NoteLattices(const model::Model& m, std::span<const model::Tensor* const> matrices, const Recipe& recipe,
                                  SourceTypes source) {
   int64_t all = 0, on = 0;
@@ -41,15 +48,15 @@ Result<std::string> NoteLattices(const model::Model& m, std::span<const model::T
   for (const model::Tensor* t : matrices) {
     all += t->n_values();
     const bool floats = t->foreign_type.empty() && !t->grouped && Info(t->dtype).block == 1;
-    if (!floats || !LiesOnLattices(*t)) continue;
+    if (!(floats ? LiesOnLattices(*t) : t->foreign_type.empty() && IsTernary(t->dtype))) continue;
     on += t->n_values();
     ++n;
   }
   if (2 * on <= all || all == 0) return std::string();
   const std::string what = fmt::format("the weights of {} of {} matrices lie on grids of at most 16 values already", n, matrices.size());
   if (recipe.calibrated() && source == SourceTypes::kFloatOnly)
-    return Error(Code::kUnsupported, fmt::format("{}: --recipe {}: {}: calibration would move them off what they were trained for", m.path,
-                                                 recipe.name, what),
+    return Error(Code::kUnsupported,
+                 fmt::format("{}: --recipe {}: {}: calibration would move them off what they were trained for", m.path, recipe.name, what),
                  "leave --recipe out: the search keeps such grids exactly in types that hold them (q4_0, q4_1, q8_0, packed folders); "
                  "--requantize calibrates all the same");
   return what + ": the largest relative error below is 0 where the type holds them exactly";

@@ -14,6 +14,9 @@ namespace slm::quant {
 // True when sampled rows of a matrix lie on lattices in groups of 16 columns, which longer groups consist of.
 bool LiesOnLattices(const model::Tensor& matrix);
 
+// True when `recipe` writes every value of a `from` tensor as it is: a ternary type of ggml in blocks that hold its grid.
+bool KeepsValues(DType from, DType to, const Recipe& recipe);
+
 // What a plan has to say of `matrices` when most of their weights lie on lattices: a note, or empty. Error: kUnsupported, when `recipe` is
 // calibrated and `source` is kFloatOnly.
 Result<std::string> NoteLattices(const model::Model& m, std::span<const model::Tensor* const> matrices, const Recipe& recipe,

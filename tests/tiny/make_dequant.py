@@ -17,7 +17,7 @@ from gguf.quants import dequantize
 OUT = pathlib.Path(__file__).resolve().parent / "dequant"
 # Byte offsets of the half-precision scales in a block.
 SCALES = {"Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2], "Q8_0": [0], "Q2_K": [80, 82], "Q3_K": [108], "Q4_K": [0, 2],
-          "Q5_K": [0, 2], "Q6_K": [208], "IQ4_NL": [0], "IQ4_XS": [0], "MXFP4": [], "BF16": [], "F16": [], "F32": []}
+          "Q5_K": [0, 2], "Q6_K": [208], "IQ4_NL": [0], "IQ4_XS": [0], "MXFP4": [], "TQ1_0": [52], "TQ2_0": [64], "BF16": [], "F16": [], "F32": []}
 SPECIAL = np.array([0x0000, 0x8000, 0x0001, 0x83ff, 0x7bff, 0xfbff, 0x0400, 0x3c00], np.uint16)  # halves: ±0, subnormal, max, min, 1
 
 

@@ -21,7 +21,8 @@ void ReadExactly(DType dtype, kernels::PackedKind kind, const std::byte* row, in
   for (int64_t i = 0; i < k / block; ++i, row += info.block_bytes) {
     model::ReadBlock(dtype, row, c);
     for (int64_t j = 0; j < block; ++j) o.q[i * block + j] = static_cast<uint8_t>(c.q[j] + zero);
-    o.scale[i] = c.d;
+    if (form.group == 0) std::fill_n(o.scale + i * (block / 32), block / 32, c.d);
+    else o.scale[i] = c.d;
     if (form.min == model::BlockMin::kOne) o.min[i] = c.min;
     if (form.group == 0) continue;
     const int64_t groups = block / form.group;

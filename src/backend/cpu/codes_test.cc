@@ -51,6 +51,8 @@ float Value(DType dtype, const Codes& c, size_t i) {
 // Types whose values are the file's own.
 bool KeepsValues(DType dtype) {
   switch (dtype) {
+    case DType::kTQ1_0:
+    case DType::kTQ2_0:
     case DType::kQ4_0:
     case DType::kQ4_1:
     case DType::kQ5_0:
@@ -102,7 +104,8 @@ TEST_P(CodesOf, MeanTheValuesOfTheReference) {
 
 INSTANTIATE_TEST_SUITE_P(EveryType, CodesOf,
                          testing::Values(DType::kQ4_0, DType::kQ4_1, DType::kQ5_0, DType::kQ5_1, DType::kQ8_0, DType::kQ2_K, DType::kQ3_K,
-                                         DType::kQ4_K, DType::kQ5_K, DType::kQ6_K, DType::kIQ4_NL, DType::kIQ4_XS, DType::kMXFP4),
+                                         DType::kQ4_K, DType::kQ5_K, DType::kQ6_K, DType::kIQ4_NL, DType::kIQ4_XS, DType::kMXFP4,
+                                         DType::kTQ1_0, DType::kTQ2_0),
                          [](const auto& i) { return std::string(Info(i.param).name); });
 
 // IQ4_XS, rounded to 8 bits: half scale, 8 sub-scales (2 high bits each, then 4 low bits each; 32 means 0), 128 bytes of codes.

@@ -134,6 +134,8 @@ kernels::MatMulKernel WideKernelFor(PackedKind kind, Isa isa) {
 
 KindChoice ChooseKind(DType dtype) {
   switch (dtype) {
+    case DType::kTQ1_0:
+    case DType::kTQ2_0:
     case DType::kQ4_0: return {PackedKind::kQ4, ""};
     case DType::kQ4_1: return {PackedKind::kQ4Min, ""};
     case DType::kQ5_0: return {PackedKind::kQ5, ""};
