@@ -57,6 +57,19 @@ Status WriteText(const std::string& path, const std::string& text, const Io& io)
   return file.Commit();
 }
 
+// model.onnx and, for large tensors, model.onnx.data.
+Status WriteGraph(const onnx::Model& m, const PartFolder& part, const Io& io) {
+  const std::string path = part.File("model.onnx"), data_path = path + ".data";
+  SLM_ASSIGN_OR_RETURN(OutputFile file, OpenOutput(path, io));
+  SLM_ASSIGN_OR_RETURN(OutputFile data, OpenOutput(data_path, io));
+  const onnx::WriteOptions options{.data_name = "model.onnx.data"};
+  SLM_RETURN_IF_ERROR(onnx::WriteModel(
+      m, options, [&](std::span<const std::byte> b) { return WriteUnlessCancelled(file, b, path, io); },
+      [&](std::span<const std::byte> b) { return WriteUnlessCancelled(data, b, data_path, io); }));
+  SLM_RETURN_IF_ERROR(data.Commit());
+  return file.Commit();
+}
+
 Result<exporter::GenAiModel> Build(std::shared_ptr<const model::Model> model, int context, const GenAiRequest& r) {
   SLM_ASSIGN_OR_RETURN(graph::Graph g, graph::BuildDecoder(std::move(model), {.max_context = context}));
   SLM_RETURN_IF_ERROR(graph::RunPasses(g, exporter::PassesOffForGenAi()));
@@ -76,8 +89,7 @@ Result<int> ExportGenAi(std::shared_ptr<const model::Model> model, const GenAiRe
   SLM_ASSIGN_OR_RETURN(Files files, TokenizerFiles(*model));
   files.emplace_back("genai_config.json", exporter::GenAiConfig(*model, context));
   SLM_ASSIGN_OR_RETURN(const exporter::GenAiModel built, Build(model, context, r));
-  SLM_RETURN_IF_ERROR(onnx::WriteModel(built.model, part.File("model.onnx")));
-  if (io.cancelled()) return Error(Code::kCancelled, "interrupted; " + r.out + " was not written");
+  SLM_RETURN_IF_ERROR(WriteGraph(built.model, part, io));
   for (const auto& [name, text] : files) SLM_RETURN_IF_ERROR(WriteText(part.File(name), text, io));
   SLM_RETURN_IF_ERROR(part.Commit());
   ordered_json names = {"model.onnx", "model.onnx.data"};

@@ -160,7 +160,7 @@ Result<LooseTensor> ParseTensor(std::span<const std::byte> bytes);
 
 struct WriteOptions {
   // Tensors of the main graph of at least so many bytes go into one file beside the model; each begins at a multiple of 4096, of 65536
-  // when it is longer than 1 MiB (so that Windows can map it too).
+  // when it is longer than 1 MiB (so that Windows can map it too). Tensors whose `data` is the same memory share their place.
   uint64_t external_from_bytes = 1024;
   std::string data_name;  // name of that file, which stands in the model; a plain name
 };

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <climits>
+#include <map>
 
 #include "model/quoted.h"
 #include "onnx/external.h"
@@ -162,14 +163,17 @@ void FillModel(const Model& m, ::onnx::ModelProto& out) {
   FillBody(m.graph, *out.mutable_graph());
 }
 
-// The bytes of the external file, its tensors in the graph's order.
+// The bytes of the external file, its tensors in the graph's order; tensors over the same bytes of memory share them there.
 class DataFile {
  public:
   explicit DataFile(const ByteSink& sink) : sink_(sink) {}
   // Writes the tensor's bytes; returns where they begin.
   Result<uint64_t> Add(std::span<const std::byte> bytes) {
     static constexpr std::byte kZeros[kLargePage] = {};
+    const std::pair place(bytes.data(), bytes.size());
+    if (const auto known = places_.find(place); known != places_.end()) return known->second;
     const uint64_t begin = Aligned(at_, bytes.size());
+    places_[place] = begin;
     SLM_RETURN_IF_ERROR(sink_(std::span(kZeros, static_cast<size_t>(begin - at_))));
     SLM_RETURN_IF_ERROR(sink_(bytes));
     at_ = begin + bytes.size();
@@ -178,6 +182,7 @@ class DataFile {
 
  private:
   const ByteSink& sink_;
+  std::map<std::pair<const std::byte*, size_t>, uint64_t> places_;
   uint64_t at_ = 0;
 };
 

@@ -18,6 +18,8 @@ struct CodeRange {
 CodeRange RangeOf(DType t) {
   switch (t) {
     case DType::kQ4_0:
+    case DType::kTQ1_0:
+    case DType::kTQ2_0:
     case DType::kQ3_K: return {4, 8};
     case DType::kQ4_1:
     case DType::kQ2_K:

@@ -46,7 +46,8 @@ TEST_P(BlockMatrixOf, HoldsTheValuesOfTheReference) {
 
 INSTANTIATE_TEST_SUITE_P(Types, BlockMatrixOf,
                          testing::Values(DType::kQ4_0, DType::kQ4_1, DType::kQ5_0, DType::kQ5_1, DType::kQ8_0, DType::kQ2_K, DType::kQ3_K,
-                                         DType::kQ4_K, DType::kQ5_K, DType::kQ6_K, DType::kIQ4_NL, DType::kIQ4_XS, DType::kMXFP4),
+                                         DType::kQ4_K, DType::kQ5_K, DType::kQ6_K, DType::kIQ4_NL, DType::kIQ4_XS, DType::kMXFP4,
+                                         DType::kTQ1_0, DType::kTQ2_0),
                          [](const auto& type) { return std::string(Info(type.param).name); });
 
 }  // namespace
