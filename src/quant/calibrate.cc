@@ -350,7 +350,7 @@ uint64_t CalibrationBytes(const Model& m, const Recipe& recipe, int64_t tokens, 
   const int64_t gptq = recipe.gptq ? 4 * widest * widest + static_cast<int64_t>(GptqBytes(0, widest, n_threads)) + 2 * largest : 0;
   // Of two candidates the weights and the values as rounded, and one of them packed for the forward pass; the second moments packed for
   // products; the parts of a matrix that errors are summed over.
-  const int64_t shift = stored ? 4 * ((f + e) * (f + e) + 2 * f * f + 4 * e * f + (f + e) * longest) : 0;
+  const int64_t shift = stored ? layer + 4 * ((f + e) * (f + e) + 2 * f * f + 4 * e * f + (f + e) * longest) : 0;
   return static_cast<uint64_t>(shift + streams + activations + 5 * layer + second + 4 * widest * widest + 8 * widest * 1024 + gptq);
 }
 
