@@ -95,14 +95,17 @@ Body DeclareExport(CLI::App& app, Io& io) {
   app.add_option("MODEL", o->model, "path of a GGUF file, Hugging Face folder or ONNX file, or a name in the store")->required();
   app.add_option("--to", o->to,
                  "package: weights as the CPU kernels read them, mapped at start; gguf: a Hugging Face folder as one file that llama.cpp "
-                 "reads too, no value changed; genai: a folder for ONNX Runtime GenAI; onnx: an ONNX file anew, its weights in one aligned file beside it")
+                 "reads too, no value changed; genai: a folder for ONNX Runtime GenAI; onnx: an ONNX file anew, its weights in one aligned "
+                 "file beside it")
       ->capture_default_str()
       ->check(CLI::IsMember({"package", "gguf", "genai", "onnx"}));
   app.add_option("-o,--out", o->out, "file to write; genai: folder")->required();
   app.add_option("-c,--ctx", o->context, "genai: most tokens of context; 0: the model's own")->capture_default_str()->check(FromZero());
   app.add_flag("--exact", o->exact, "genai: products with f32 activations (accuracy_level 1), not rounded to int8 (4)");
   AddThreads(app, o->n_threads);
-  app.footer("Example:\n  slm export model.gguf --to package -o model.slm\n  slm run model.slm -p \"Hello\"\n  slm export model.gguf --to genai -o folder");
+  app.footer(
+      "Example:\n  slm export model.gguf --to package -o model.slm\n  slm run model.slm -p \"Hello\"\n  slm export model.gguf --to genai "
+      "-o folder");
   return [o, &io] { return Export(*o, io); };
 }
 

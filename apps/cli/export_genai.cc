@@ -73,8 +73,7 @@ Status WriteGraph(const onnx::Model& m, const PartFolder& part, const Io& io) {
 Result<exporter::GenAiModel> Build(std::shared_ptr<const model::Model> model, int context, const GenAiRequest& r) {
   SLM_ASSIGN_OR_RETURN(graph::Graph g, graph::BuildDecoder(std::move(model), {.max_context = context}));
   SLM_RETURN_IF_ERROR(graph::RunPasses(g, exporter::PassesOffForGenAi()));
-  return exporter::BuildGenAiModel(
-      g, {.context = context, .accuracy = r.exact ? exporter::Accuracy::kFloat : exporter::Accuracy::kInt8});
+  return exporter::BuildGenAiModel(g, {.context = context, .accuracy = r.exact ? exporter::Accuracy::kFloat : exporter::Accuracy::kInt8});
 }
 
 }  // namespace
@@ -82,8 +81,9 @@ Result<exporter::GenAiModel> Build(std::shared_ptr<const model::Model> model, in
 Result<int> ExportGenAi(std::shared_ptr<const model::Model> model, const GenAiRequest& r, Io& io) {
   const int own = model->config.max_context > 0 ? model->config.max_context : kDefaultContext;
   if (r.context > own)
-    return Error(Code::kInvalidArgument, "--ctx " + std::to_string(r.context) + " is more than the " + std::to_string(own) +
-                                             " tokens this model was made for", "use --ctx " + std::to_string(own) + " or less");
+    return Error(Code::kInvalidArgument,
+                 "--ctx " + std::to_string(r.context) + " is more than the " + std::to_string(own) + " tokens this model was made for",
+                 "use --ctx " + std::to_string(own) + " or less");
   const int context = r.context > 0 ? r.context : own;
   SLM_ASSIGN_OR_RETURN(PartFolder part, PartFolder::Create(r.out));
   SLM_ASSIGN_OR_RETURN(Files files, TokenizerFiles(*model));
@@ -101,7 +101,8 @@ Result<int> ExportGenAi(std::shared_ptr<const model::Model> model, const GenAiRe
     if (!absent) bytes += size;
   }
   if (io.json) {
-    io.PrintJson({{"files", names}, {"bytes", bytes}, {"nodes", built.model.graph.nodes.size()}, {"context", context}, {"notes", built.notes}});
+    io.PrintJson(
+        {{"files", names}, {"bytes", bytes}, {"nodes", built.model.graph.nodes.size()}, {"context", context}, {"notes", built.notes}});
     return int{kExitOk};
   }
   io.Note(r.out + ": " + std::to_string(built.model.graph.nodes.size()) + " nodes, " + std::to_string(bytes) + " bytes");

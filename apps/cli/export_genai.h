@@ -9,9 +9,9 @@
 namespace slm::cli {
 
 struct GenAiRequest {
-  std::string out;        // the folder; new or empty
-  int context = 0;        // tokens; 0: the model's own
-  bool exact = false;     // f32 activations in the products
+  std::string out;     // the folder; new or empty
+  int context = 0;     // tokens; 0: the model's own
+  bool exact = false;  // f32 activations in the products
 };
 
 // Errors: those of the exporter; kUnsupported for a vocabulary that has no tokenizer.json; kInvalidArgument, kIo.

@@ -27,7 +27,8 @@ struct GenAiModel {
 // The graph as ONNX Runtime GenAI's CPU models are: opset 21 with com.microsoft's MatMulNBits, GatherBlockQuantized,
 // GroupQueryAttention (which rotates) and SkipSimplifiedLayerNormalization. Inputs input_ids [B, S] i64, attention_mask [B, total] i64,
 // past_key_values.N.key|value [B, Hkv, past, D] f32; outputs logits [B, 1, V] f32 of the last token only, present.N.key|value.
-// `g`: with the other passes than PassesOffForGenAi run. Errors: kUnsupported naming a node that has no ONNX form. Source: onnxruntime docs/ContribOperators.md.
+// `g`: with the other passes than PassesOffForGenAi run. Errors: kUnsupported naming a node that has no ONNX form. Source: onnxruntime
+// docs/ContribOperators.md.
 Result<GenAiModel> BuildGenAiModel(const graph::Graph& g, const GenAiOptions& options);
 
 // The passes that must not run on a graph for BuildGenAiModel: their operators are ours alone.

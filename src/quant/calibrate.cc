@@ -301,9 +301,9 @@ class Walk final : public Calibration {
   const std::function<bool()> cancelled_;
   graph::Graph decoder_;
   int longest_ = 0, layer_ = 0;
-  std::vector<HiddenStates> streams_, gate_;    // gate_: the first ones, as they entered the layer
-  std::vector<HiddenStates> floats_;            // of kStored: the float model's
-  std::vector<std::vector<float>> want_;  // what the float model gives for gate_
+  std::vector<HiddenStates> streams_, gate_;  // gate_: the first ones, as they entered the layer
+  std::vector<HiddenStates> floats_;          // of kStored: the float model's
+  std::vector<std::vector<float>> want_;      // what the float model gives for gate_
   std::vector<InputStatistics> statistics_;
   std::map<const Tensor*, size_t> input_of_;
 };

@@ -101,7 +101,9 @@ Result<ordered_json> ListedMerges(const TokenizerParts& p, const Ids& ids) {
   return list;
 }
 
-void AppendBytes(void* context, const void* data, size_t n) { static_cast<std::string*>(context)->append(static_cast<const char*>(data), n); }
+void AppendBytes(void* context, const void* data, size_t n) {
+  static_cast<std::string*>(context)->append(static_cast<const char*>(data), n);
+}
 
 // What sets the two kinds apart.
 struct Steps {
@@ -130,9 +132,8 @@ Steps SentencePieceSteps(const TokenizerParts& p) {
   const ordered_json mark = {{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", kSpaceMark}};
   if (prefix) s.normalizer = {{"type", "Sequence"}, {"normalizers", {{{"type", "Prepend"}, {"prepend", kSpaceMark}}, mark}}};
   else s.normalizer = mark;
-  ordered_json decoders = {{{"type", "Replace"}, {"pattern", {{"String", kSpaceMark}}}, {"content", " "}},
-                           {{"type", "ByteFallback"}},
-                           {{"type", "Fuse"}}};
+  ordered_json decoders = {
+      {{"type", "Replace"}, {"pattern", {{"String", kSpaceMark}}}, {"content", " "}}, {{"type", "ByteFallback"}}, {{"type", "Fuse"}}};
   if (prefix) decoders.push_back({{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}});
   s.decoder = {{"type", "Sequence"}, {"decoders", decoders}};
   s.add_bos = p.add_bos.value_or(true);
@@ -150,7 +151,8 @@ Result<std::string> TokenizerJson(const TokenizerParts& p) {
     return Error(Code::kUnsupported, "tokenizer: a vocabulary of kind '" + std::string(p.model) + "' has no form as tokenizer.json here",
                  "export from the Hugging Face folder");
   if (pieces && p.merges.empty() && p.scores.size() != p.tokens.size())
-    return Error(Code::kCorrupt, "tokenizer: " + std::to_string(p.scores.size()) + " scores for " + std::to_string(p.tokens.size()) + " tokens",
+    return Error(Code::kCorrupt,
+                 "tokenizer: " + std::to_string(p.scores.size()) + " scores for " + std::to_string(p.tokens.size()) + " tokens",
                  "convert the model again");
   Ids ids;
   ids.reserve(p.tokens.size());
@@ -168,7 +170,8 @@ Result<std::string> TokenizerJson(const TokenizerParts& p) {
     SLM_ASSIGN_OR_RETURN(merges, ListedMerges(p, ids));
   }
   ordered_json vocabulary = ordered_json::object();
-  auto& entries = vocabulary.get_ref<ordered_json::object_t&>();  // pushed as they come: looking for each name first would take quadratic time
+  auto& entries =
+      vocabulary.get_ref<ordered_json::object_t&>();  // pushed as they come: looking for each name first would take quadratic time
   for (size_t id = 0; id < p.tokens.size(); ++id)
     if (ids.at(p.tokens[id]) == id) entries.push_back({std::string(p.tokens[id]), id});
   const ordered_json out = {{"version", "1.0"},

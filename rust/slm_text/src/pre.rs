@@ -166,12 +166,7 @@ pub unsafe extern "C" fn slm_pre_json(name: *const u8, n: usize, sink: Sink, con
         if rules.escaped_spaces {
             return Err(format!("pre-tokenizer \"{name}\" belongs to another kind of vocabulary"));
         }
-        let written = Written {
-            pre_tokenizer: build(&rules)?,
-            nfc: rules.nfc,
-            ignore_merges: rules.ignore_merges,
-            add_bos: rules.add_bos,
-        };
+        let written = Written { pre_tokenizer: build(&rules)?, nfc: rules.nfc, ignore_merges: rules.ignore_merges, add_bos: rules.add_bos };
         give(sink, context, serde_json::to_string(&written).map_err(err)?.as_bytes());
         Ok(true)
     })

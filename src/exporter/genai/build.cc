@@ -237,9 +237,10 @@ class GenAiBuilder {
     inputs.push_back(total_);
     if (rotates)
       for (const int i : {graph::kGqaCos, graph::kGqaSin}) inputs.push_back(weights_.Fixed(n.inputs[static_cast<size_t>(i)]));
-    std::vector<Attribute> attributes{Int("num_heads", n.Int(AttrKey::kNumHeads)), Int("kv_num_heads", n.Int(AttrKey::kKvNumHeads)),
-                                      Float("scale", n.Float(AttrKey::kScale)), Int("local_window_size", n.Int(AttrKey::kLocalWindow, -1)),
-                                      Int("do_rotary", rotates ? 1 : 0), Int("rotary_interleaved", n.Int(AttrKey::kInterleaved))};
+    std::vector<Attribute> attributes{
+        Int("num_heads", n.Int(AttrKey::kNumHeads)), Int("kv_num_heads", n.Int(AttrKey::kKvNumHeads)),
+        Float("scale", n.Float(AttrKey::kScale)),    Int("local_window_size", n.Int(AttrKey::kLocalWindow, -1)),
+        Int("do_rotary", rotates ? 1 : 0),           Int("rotary_interleaved", n.Int(AttrKey::kInterleaved))};
     if (const float softcap = n.Float(AttrKey::kSoftcap); softcap != 0) attributes.push_back(Float("softcap", softcap));
     Emit(kMicrosoft, "GroupQueryAttention", n.name, std::move(inputs),
          {out, CacheName("present", layer, "key"), CacheName("present", layer, "value")}, std::move(attributes));

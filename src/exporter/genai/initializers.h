@@ -17,12 +17,12 @@ namespace slm::exporter {
 // kernel then widens the whole matrix at every call: 28 ms against 0.1 for 1536 x 1536 and one token.
 struct BlockMatrix {
   int bits = 4;
-  int64_t block = 32;              // columns that share a scale; a power of two from 16 on
-  int64_t n = 0, k = 0;            // block divides k
-  std::vector<uint8_t> codes;      // [n, k / block, block * bits / 8]
-  std::vector<float> scales;       // [n, k / block]
-  std::vector<uint8_t> zeros;      // [n, ceil(k / block * bits / 8)], or empty: every zero is 2^(bits - 1)
-  std::vector<float> offsets;      // [n, k / block] that a block's values get besides, or empty
+  int64_t block = 32;          // columns that share a scale; a power of two from 16 on
+  int64_t n = 0, k = 0;        // block divides k
+  std::vector<uint8_t> codes;  // [n, k / block, block * bits / 8]
+  std::vector<float> scales;   // [n, k / block]
+  std::vector<uint8_t> zeros;  // [n, ceil(k / block * bits / 8)], or empty: every zero is 2^(bits - 1)
+  std::vector<float> offsets;  // [n, k / block] that a block's values get besides, or empty
 };
 
 // How a constant's matrix is stored in the file.
