@@ -86,6 +86,7 @@ Result<Try> ChooseTypes(const quant::Sensitivities& sensitivities, std::span<con
   SLM_ASSIGN_OR_RETURN(const quant::ExpectedPoint least, quant::AllocateTypes(sensitivities, {}, &best));
   for (std::optional<double> budget = NextBudget(tries, r.most_kld); budget && *budget > least.kld; *budget *= kNextShare) {
     SLM_ASSIGN_OR_RETURN(next.expected, quant::AllocateTypes(sensitivities, {.kld = *budget}, plan));
+    if (next.expected.kld <= least.kld) break;
     if (tries.empty() || next.expected.bytes > tries.back().expected.bytes) return next;
   }
   *plan = std::move(best);

@@ -25,7 +25,8 @@ struct Case {
   Case() {
     a.dims = b.dims = {32, 32};
     s.types = {DType::kQ4_0, DType::kQ5_0, DType::kQ8_0};
-    s.matrices = {{.tensor = &a, .kld = 8, .errors = {0.01, 0.0025, 0.0000625}}, {.tensor = &b, .kld = 2, .errors = {0.01, 0.0025, 0.0000625}}};
+    s.matrices = {{.tensor = &a, .kld = 8, .errors = {0.01, 0.0025, 0.0000625}},
+                  {.tensor = &b, .kld = 2, .errors = {0.01, 0.0025, 0.0000625}}};
     plan.choices = {{&a, DType::kQ4_0, true, 0}, {&b, DType::kQ4_0, true, 0}};
   }
 };
