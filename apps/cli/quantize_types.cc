@@ -15,7 +15,11 @@ namespace {
 using nlohmann::ordered_json;
 
 // Of what is asked for, when nothing was measured yet: half of the files would miss a budget that is spent to the last.
-constexpr double kFirstShare = 0.85, kNextShare = 0.9;
+constexpr double kFirstShare = 0.85;
+// After a miss. More than proportion asks for, and more each time: a part of what was measured (embedding, head, the text) does not shrink
+// with the layers' loss, and the last try is by far the largest file.
+constexpr double kSecondShare = 0.75, kThirdShare = 0.5;
+constexpr double kStep = 0.9;  // to the next larger file, where a budget gives the one before
 
 std::map<DType, int> CountsOf(const quant::Plan& plan) {
   std::map<DType, int> counts;
@@ -62,8 +66,7 @@ std::optional<double> NextBudget(std::span<const Try> tries, double most_kld) {
   if (tries.empty()) return kFirstShare * most_kld;
   if (tries.size() + 1 >= kMostTries) return std::nullopt;
   const Try& before = tries.back();
-  // What measuring found beyond the expected grows with it; at least a tenth less each time.
-  return kNextShare * before.expected.kld * std::min(1.0, most_kld / before.kld);
+  return (tries.size() == 1 ? kSecondShare : kThirdShare) * before.expected.kld * std::min(1.0, most_kld / before.kld);
 }
 
 Result<Try> ChooseTypes(const quant::Sensitivities& sensitivities, std::span<const Try> tries, quant::Plan* plan) {
@@ -76,8 +79,9 @@ Result<Try> ChooseTypes(const quant::Sensitivities& sensitivities, std::span<con
   }
   quant::Plan best = *plan;
   SLM_ASSIGN_OR_RETURN(const quant::ExpectedPoint least, quant::AllocateTypes(sensitivities, {}, &best));
-  for (std::optional<double> budget = NextBudget(tries, r.most_kld); budget && *budget > least.kld; *budget *= kNextShare) {
+  for (std::optional<double> budget = NextBudget(tries, r.most_kld); budget && *budget > least.kld; *budget *= kStep) {
     SLM_ASSIGN_OR_RETURN(next.expected, quant::AllocateTypes(sensitivities, {.kld = *budget}, plan));
+    if (next.expected.kld <= least.kld) break;
     if (tries.empty() || next.expected.bytes > tries.back().expected.bytes) return next;
   }
   *plan = std::move(best);

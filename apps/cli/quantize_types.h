@@ -26,7 +26,7 @@ struct Try {
   bool last = false;  // nothing loses less
 };
 
-// The expected KLD that the next try may have: less than the most that is asked for by what the tries so far were worse than expected.
+// The expected KLD that the next try may have: what the last one was expected to have, less in proportion to its miss, and more than that.
 // nullopt: take the types that lose least.
 std::optional<double> NextBudget(std::span<const Try> tries, double most_kld);
 
