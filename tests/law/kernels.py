@@ -49,7 +49,7 @@ def initialisers(object_file):
     if not names:
         return []
     relocations = subprocess.run(["objdump", "-r", object_file], capture_output=True, text=True, check=True).stdout
-    startup = re.findall(r"RELOCATION RECORDS FOR \[\.text\.startup.*\]:\n(.*\n(?:.+\n)*)", relocations)
+    startup = re.findall(r"RELOCATION RECORDS FOR \[\.text(?:\.startup|\S*_GLOBAL__sub_I).*\]:\n(.*\n(?:.+\n)*)", relocations)
     used = [line.split()[2] for block in startup for line in block.splitlines()[1:]]
     return [] if used and all(any(known in symbol for known in IOSTREAM) for symbol in used) else names
 
