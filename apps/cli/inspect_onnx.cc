@@ -225,7 +225,13 @@ Result<ordered_json> InspectGenAi(const std::string& path) {
 
 }  // namespace
 
-bool IsOnnxPath(const std::string& path) { return path.ends_with(".onnx") || onnx::IsGenAiFolder(path); }
+bool IsOnnxPath(const std::string& path) {
+  if (path.ends_with(".onnx")) return true;
+  std::error_code ec;
+  for (const char* weights : {"model.safetensors", "model.safetensors.index.json"})
+    if (std::filesystem::exists(std::filesystem::path(path) / weights, ec)) return false;
+  return onnx::IsGenAiFolder(path);
+}
 
 Result<ordered_json> InspectOnnx(const std::string& path) {
   if (!path.ends_with(".onnx")) return InspectGenAi(path);

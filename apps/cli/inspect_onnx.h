@@ -7,7 +7,7 @@
 
 namespace slm::cli {
 
-// A file whose name ends in ".onnx", or a folder with a genai_config.json.
+// A file whose name ends in ".onnx", or a folder with a genai_config.json and no safetensors weights, which would be the model.
 bool IsOnnxPath(const std::string& path);
 
 // Errors: what ReadModel and ReadGenAiConfig say about a damaged file.

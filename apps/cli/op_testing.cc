@@ -5,10 +5,11 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "base/mmap.h"
+#include "model/json.h"
 #include "onnx/onnx.h"
 #include "reference/reference.h"
 #include "verb.h"
@@ -35,9 +36,11 @@ struct Verdict {
 // tolerance.json of the case; without one ONNX's own defaults.
 Result<reference::Tolerance> ReadTolerance(const fs::path& folder) {
   reference::Tolerance t;
-  std::ifstream in(folder / "tolerance.json");
-  if (!in) return t;
-  const auto j = nlohmann::json::parse(in, nullptr, /*allow_exceptions=*/false);
+  const auto file = MappedFile::Open((folder / "tolerance.json").string());
+  if (!file.ok() && file.error().code() == Code::kNotFound) return t;
+  if (!file.ok()) return file.error();
+  const auto bytes = file.value().bytes();
+  SLM_ASSIGN_OR_RETURN(const nlohmann::json j, model::ParseJson({reinterpret_cast<const char*>(bytes.data()), bytes.size()}));
   if (!j.is_object() || !j.value("rtol", nlohmann::json(0)).is_number() || !j.value("atol", nlohmann::json(0)).is_number())
     return Error(Code::kCorrupt, "tolerance.json: not an object with numbers rtol and atol", "write {\"rtol\": 1e-3, \"atol\": 1e-7}");
   t.relative = j.value("rtol", t.relative);

@@ -90,7 +90,8 @@ Result<std::shared_ptr<Model>> LoadModel(const std::string& path, LoadWhat what)
   if (std::filesystem::is_directory(path, ec)) return hf::Load(path, what);
   if (EndsWith(path, ".safetensors")) return LoadBareSafetensors(path, what);
   if (EndsWith(path, ".onnx"))
-    return Error(Code::kUnsupported, path + ": ONNX files are an unsupported format", "name a GGUF file or a Hugging Face folder");
+    return Error(Code::kUnsupported, path + ": ONNX files are not run yet",
+                 "name a GGUF file or a Hugging Face folder; slm inspect shows what is in an ONNX file");
   return gguf::Load(path, what);
 }
 

@@ -1,23 +1,56 @@
-// RunGraph: the nodes one after the other, each value kept until the end. See reference.h.
+// RunGraph: the nodes one after the other, each value kept until the end of its graph. See reference.h.
+//
+// `If` and calls of the model's own functions are walked here, because they run nodes; everything else is a row of operators.inc.
 #include <map>
+#include <set>
 
 #include "reference/call.h"
 
 namespace slm::reference {
 namespace {
 
-struct Row {
+constexpr int64_t kMaxKept = int64_t{1} << 26;   // values of all arrays of a run: 512 MiB
+constexpr int64_t kMaxNodes = int64_t{1} << 20;  // run in all: functions that call functions grow like powers
+
+constexpr struct Row {
   const char* domain;
   const char* name;
   int first_opset;
   Operator function;
-};
-
-constexpr Row kRows[] = {
+} kRows[] = {
 #define SLM_OP(domain, name, first_opset, function) {domain, name, first_opset, function},
 #include "reference/operators.inc"
 #undef SLM_OP
 };
+
+using Values = std::map<std::string, Array, std::less<>>;
+
+struct Scope {
+  const Scope* outer = nullptr;
+  Values values;
+  const Array* Find(const std::string& name) const {
+    for (const Scope* s = this; s; s = s->outer)
+      if (const auto at = s->values.find(name); at != s->values.end()) return &at->second;
+    return nullptr;
+  }
+};
+
+// Whose nodes are run: the main graph's, or those of a function that `caller` calls.
+struct Frame {
+  const std::vector<onnx::Opset>* opsets = nullptr;
+  const onnx::Function* function = nullptr;
+  const onnx::Node* caller = nullptr;
+};
+
+std::string NameOf(const onnx::Node& n) { return n.domain.empty() ? n.op_type : n.domain + "." + n.op_type; }
+
+bool IsIf(const onnx::Node& n) { return n.domain.empty() && n.op_type == "If"; }
+
+int64_t OpsetOf(const std::vector<onnx::Opset>& opsets, const std::string& domain) {
+  for (const onnx::Opset& o : opsets)
+    if (o.domain == domain) return o.version;
+  return 0;
+}
 
 const Row* FindRow(const onnx::Node& n) {
   for (const Row& r : kRows)
@@ -25,55 +58,150 @@ const Row* FindRow(const onnx::Node& n) {
   return nullptr;
 }
 
-using Values = std::map<std::string, Array, std::less<>>;
-
-constexpr int64_t kMaxKept = int64_t{1} << 26;  // values of all arrays of a run: 512 MiB
-
-std::string NameOf(const onnx::Node& n) { return n.domain.empty() ? n.op_type : n.domain + "." + n.op_type; }
-
-Result<const Row*> RowOf(const onnx::Model& model, const onnx::Node& n) {
-  const int64_t opset = model.OpsetVersion(n.domain);
-  const Row* row = FindRow(n);
-  for (const onnx::Function& f : model.functions)
-    if (f.name == n.op_type && f.domain == n.domain) return Refuse("function " + NameOf(n) + " of the model");
-  if (!row) return Refuse("operator " + NameOf(n));
-  if (opset == 0) return Wrong("operator set '" + n.domain + "' is not imported");
-  if (opset < row->first_opset || (n.domain.empty() && opset > onnx::kNewestOpset))
-    return Refuse(fmt::format("{} of operator set {}; known from {} to {}", NameOf(n), opset, row->first_opset, onnx::kNewestOpset));
-  for (const onnx::Attribute& a : n.attributes)
-    if (!a.graphs.empty()) return Refuse(NameOf(n) + " with a graph inside");
-  return row;
+// The node with the values of attributes that it takes over from the call of its function.
+onnx::Node Resolved(const onnx::Node& n, const Frame& frame) {
+  onnx::Node out = n;
+  out.attributes.clear();
+  for (const onnx::Attribute& a : n.attributes) {
+    if (a.ref.empty()) {
+      out.attributes.push_back(a);
+      continue;
+    }
+    const onnx::Attribute* given = frame.caller ? frame.caller->Find(a.ref) : nullptr;
+    if (frame.function)
+      for (const onnx::Attribute& standard : frame.function->attributes)
+        if (!given && standard.name == a.ref) given = &standard;
+    if (!given) continue;  // left out by the caller: left out here
+    out.attributes.push_back(*given);
+    out.attributes.back().name = a.name;
+  }
+  return out;
 }
 
-Status RunNode(const onnx::Node& n, const Row& row, int64_t opset, Values& values, int64_t& kept) {
-  std::vector<const Array*> inputs;
-  for (const std::string& name : n.inputs) {
-    const auto at = values.find(name);
-    if (!name.empty() && at == values.end()) return Wrong("input '" + name + "' has no value");
-    inputs.push_back(name.empty() ? nullptr : &at->second);
+Result<Arrays> Outputs(const std::vector<std::string>& names, const Scope& scope) {
+  Arrays out;
+  for (const std::string& name : names) {
+    const Array* a = scope.Find(name);
+    if (!a) return Wrong("output '" + name + "' has no value");
+    out.push_back(*a);
   }
-  SLM_ASSIGN_OR_RETURN(Arrays made, row.function(Call(n, opset, std::move(inputs))));
-  for (size_t k = 0; k < n.outputs.size(); ++k) {
-    if (n.outputs[k].empty()) continue;
-    if (k >= made.size()) return Refuse(fmt::format("output {} of {}", k, NameOf(n)));
-    kept += made[k].size();
-    if (kept > kMaxKept) return Error(Code::kLimit, fmt::format("more than {} values in all", kMaxKept), "test with a smaller graph");
-    values.insert_or_assign(n.outputs[k], std::move(made[k]));
-  }
-  return Ok();
+  return out;
 }
 
-Status SetInputs(const onnx::Graph& g, const std::vector<Array>& inputs, Values& values) {
-  for (const onnx::Tensor& t : g.initializers) {
-    SLM_ASSIGN_OR_RETURN(Array a, FromTensor(t));
-    values.insert_or_assign(t.name, std::move(a));
+std::vector<std::string> OutputNames(const onnx::Graph& g) {
+  std::vector<std::string> names;
+  for (const onnx::ValueInfo& v : g.outputs) names.push_back(v.name);
+  return names;
+}
+
+class Runner {
+ public:
+  explicit Runner(const onnx::Model& model) : model_(model) {}
+
+  // Refuses what cannot be run before anything is computed.
+  Status Check(const std::vector<onnx::Node>& nodes, const std::vector<onnx::Opset>& opsets) {
+    for (size_t k = 0; k < nodes.size(); ++k)
+      if (const Status s = CheckNode(nodes[k], opsets); !s.ok()) return s.error().At(Place(nodes, k));
+    return Ok();
   }
-  if (!g.sparse_initializers.empty()) return Refuse("sparse initializers");
+
+  Status AddInitializers(const onnx::Graph& g, Scope& scope) {
+    if (!g.sparse_initializers.empty()) return Refuse("sparse initializers");
+    for (const onnx::Tensor& t : g.initializers) {
+      SLM_ASSIGN_OR_RETURN(Array a, FromTensor(t));
+      SLM_RETURN_IF_ERROR(Keep(t.name, std::move(a), scope));
+    }
+    return Ok();
+  }
+
+  Status Nodes(const std::vector<onnx::Node>& nodes, const Frame& frame, Scope& scope) {
+    for (size_t k = 0; k < nodes.size(); ++k)
+      if (const Status s = RunNode(nodes[k], frame, scope); !s.ok()) return s.error().At(Place(nodes, k));
+    return Ok();
+  }
+
+ private:
+  static std::string Place(const std::vector<onnx::Node>& nodes, size_t k) { return fmt::format("node {} ({})", k, NameOf(nodes[k])); }
+
+  const onnx::Function* FunctionOf(const onnx::Node& n) const {
+    for (const onnx::Function& f : model_.functions)
+      if (f.name == n.op_type && f.domain == n.domain && f.overload == n.overload) return &f;
+    return nullptr;
+  }
+
+  Status CheckNode(const onnx::Node& n, const std::vector<onnx::Opset>& opsets) {
+    for (const onnx::Attribute& a : n.attributes) {
+      if (!a.graphs.empty() && !IsIf(n)) return Refuse(NameOf(n) + " with a graph inside");
+      for (const onnx::Graph& g : a.graphs) SLM_RETURN_IF_ERROR(Check(g.nodes, opsets));
+    }
+    if (const onnx::Function* f = FunctionOf(n)) return checked_.insert(f).second ? Check(f->nodes, f->opsets) : Ok();
+    const Row* row = FindRow(n);
+    if (!row && !IsIf(n)) return Refuse("operator " + NameOf(n));
+    const int64_t opset = OpsetOf(opsets, n.domain), first = row ? row->first_opset : 1;
+    if (opset == 0) return Wrong("operator set '" + n.domain + "' is not imported");
+    if (opset < first || (n.domain.empty() && opset > onnx::kNewestOpset))
+      return Refuse(fmt::format("{} of operator set {}; known from {} to {}", NameOf(n), opset, first, onnx::kNewestOpset));
+    return Ok();
+  }
+
+  Status Keep(const std::string& name, Array a, Scope& scope) {
+    kept_ += a.size();
+    if (kept_ > kMaxKept) return Error(Code::kLimit, fmt::format("more than {} values in all", kMaxKept), "test with a smaller graph");
+    scope.values.insert_or_assign(name, std::move(a));
+    return Ok();
+  }
+
+  Status RunNode(const onnx::Node& written, const Frame& frame, Scope& scope) {
+    if (++n_run_ > kMaxNodes) return Error(Code::kLimit, fmt::format("more than {} nodes in all", kMaxNodes), "test with a smaller graph");
+    const onnx::Node n = Resolved(written, frame);
+    std::vector<const Array*> inputs;
+    for (const std::string& name : n.inputs) {
+      inputs.push_back(name.empty() ? nullptr : scope.Find(name));
+      if (!name.empty() && !inputs.back()) return Wrong("input '" + name + "' has no value");
+    }
+    const Call call(n, OpsetOf(*frame.opsets, n.domain), std::move(inputs));
+    const onnx::Function* function = FunctionOf(n);
+    auto made = function ? CallFunction(*function, call) : IsIf(n) ? RunBranch(call, frame, scope) : FindRow(n)->function(call);
+    if (!made.ok()) return made.error();
+    for (size_t k = 0; k < n.outputs.size(); ++k) {
+      if (n.outputs[k].empty()) continue;
+      if (k >= made.value().size()) return Refuse(fmt::format("output {} of {}", k, NameOf(n)));
+      SLM_RETURN_IF_ERROR(Keep(n.outputs[k], std::move(made.value()[k]), scope));
+    }
+    return Ok();
+  }
+
+  Result<Arrays> CallFunction(const onnx::Function& f, const Call& call) {
+    Scope scope;
+    for (size_t k = 0; k < f.inputs.size(); ++k)
+      if (const Array* a = call.Optional(k)) SLM_RETURN_IF_ERROR(Keep(f.inputs[k], *a, scope));
+    SLM_RETURN_IF_ERROR(Nodes(f.nodes, {&f.opsets, &f, &call.node()}, scope));
+    return Outputs(f.outputs, scope);
+  }
+
+  Result<Arrays> RunBranch(const Call& call, const Frame& frame, const Scope& outer) {
+    SLM_ASSIGN_OR_RETURN(const Array* condition, call.In(0, Accept::kBool));
+    if (condition->size() != 1) return Wrong("the condition is not one value");
+    const onnx::Attribute* branch = call.node().Find(condition->i[0] != 0 ? "then_branch" : "else_branch");
+    if (!branch || branch->graphs.size() != 1) return Wrong("a branch is missing");
+    const onnx::Graph& g = branch->graphs[0];
+    Scope scope{&outer, {}};
+    SLM_RETURN_IF_ERROR(AddInitializers(g, scope));
+    SLM_RETURN_IF_ERROR(Nodes(g.nodes, frame, scope));
+    return Outputs(OutputNames(g), scope);
+  }
+
+  const onnx::Model& model_;
+  std::set<const onnx::Function*> checked_;
+  int64_t kept_ = 0, n_run_ = 0;
+};
+
+Status SetInputs(const onnx::Graph& g, const std::vector<Array>& inputs, Scope& scope) {
   if (inputs.size() > g.inputs.size())
     return Error(Code::kCorrupt, fmt::format("{} inputs, the graph has {}", inputs.size(), g.inputs.size()), "give the graph's inputs");
   for (size_t k = 0; k < g.inputs.size(); ++k) {
-    if (k < inputs.size()) values.insert_or_assign(g.inputs[k].name, inputs[k]);
-    else if (!values.contains(g.inputs[k].name))
+    if (k < inputs.size()) scope.values.insert_or_assign(g.inputs[k].name, inputs[k]);
+    else if (!scope.Find(g.inputs[k].name))
       return Error(Code::kCorrupt, "input '" + g.inputs[k].name + "' has no value", "give all of the graph's inputs");
   }
   return Ok();
@@ -83,26 +211,13 @@ Status SetInputs(const onnx::Graph& g, const std::vector<Array>& inputs, Values&
 
 Result<std::vector<Array>> RunGraph(const onnx::Model& model, const std::vector<Array>& inputs) {
   const onnx::Graph& g = model.graph;
-  const auto place = [&](size_t k) { return fmt::format("node {} ({})", k, NameOf(g.nodes[k])); };
-  std::vector<const Row*> rows;  // what cannot be run is refused before anything is computed
-  for (size_t k = 0; k < g.nodes.size(); ++k) {
-    const auto row = RowOf(model, g.nodes[k]);
-    if (!row.ok()) return row.error().At(place(k));
-    rows.push_back(row.value());
-  }
-  Values values;
-  int64_t kept = 0;
-  SLM_RETURN_IF_ERROR(SetInputs(g, inputs, values));
-  for (size_t k = 0; k < g.nodes.size(); ++k)
-    if (const Status s = RunNode(g.nodes[k], *rows[k], model.OpsetVersion(g.nodes[k].domain), values, kept); !s.ok())
-      return s.error().At(place(k));
-  std::vector<Array> outputs;
-  for (const onnx::ValueInfo& v : g.outputs) {
-    const auto at = values.find(v.name);
-    if (at == values.end()) return Wrong("output '" + v.name + "' has no value");
-    outputs.push_back(at->second);
-  }
-  return outputs;
+  Runner runner(model);
+  SLM_RETURN_IF_ERROR(runner.Check(g.nodes, model.opsets));
+  Scope scope;
+  SLM_RETURN_IF_ERROR(runner.AddInitializers(g, scope));
+  SLM_RETURN_IF_ERROR(SetInputs(g, inputs, scope));
+  SLM_RETURN_IF_ERROR(runner.Nodes(g.nodes, {&model.opsets, nullptr, nullptr}, scope));
+  return Outputs(OutputNames(g), scope);
 }
 
 std::vector<OperatorRow> Operators() {

@@ -272,6 +272,17 @@ class OpTest(Case):
         self.assertRegex(json.loads(r.stdout)["where"], r"output 0 .* at \[.*\]: .*, expected")
         self.assertIn("differs", r.stderr)
 
+    def test_the_tolerance_is_that_of_the_case(self):
+        case = self.copy("ms_matmul_nbits")
+        path = case / "test_data_set_0/output_0.pb"
+        data = bytearray(path.read_bytes())
+        (last,) = struct.unpack("<f", data[-4:])  # raw values stand last
+        data[-4:] = struct.pack("<f", last + 0.25)
+        path.write_bytes(data)
+        for text, code in (('{"rtol": 0, "atol": 0.1}', 1), ('{"rtol": 0, "atol": 0.3}', 0), ('{"rtol": "x"}', 1), ("[" * 999, 1)):
+            (case / "tolerance.json").write_text(text)
+            self.assertEqual(slm("op-test", case).returncode, code, text)
+
     def test_refusals_name_the_operator(self):
         case = self.copy("clip")
         for op, opset, words in (("Mystery", 21, "operator Mystery"), ("Relu", 999, "operator set 999"), ("Softmax", 11, "Softmax of operator set 11")):

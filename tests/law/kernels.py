@@ -38,10 +38,20 @@ def weak_symbols(object_file):
     return [line.split()[-1] for line in out.splitlines() if line.split()[-2] in "WVu"]
 
 
+# All that the initialiser of <iostream> itself refers to. Protobuf's headers include it; nothing of ours does.
+IOSTREAM = ("_ZStL8__ioinit", "_ZNSt8ios_base4Init", "__dso_handle", "__cxa_atexit")
+
+
 def initialisers(object_file):
-    """Names of the functions that run before main."""
+    """Names of the functions that run before main, the one that <iostream> brings left out."""
     out = subprocess.run(["nm", "--defined-only", object_file], capture_output=True, text=True, check=True).stdout
-    return [line.split()[-1] for line in out.splitlines() if "_GLOBAL__sub_I" in line]
+    names = [line.split()[-1] for line in out.splitlines() if "_GLOBAL__sub_I" in line]
+    if not names:
+        return []
+    relocations = subprocess.run(["objdump", "-r", object_file], capture_output=True, text=True, check=True).stdout
+    startup = re.findall(r"RELOCATION RECORDS FOR \[\.text(?:\.startup|\S*_GLOBAL__sub_I).*\]:\n(.*\n(?:.+\n)*)", relocations)
+    used = [line.split()[2] for block in startup for line in block.splitlines()[1:]]
+    return [] if used and all(any(known in symbol for known in IOSTREAM) for symbol in used) else names
 
 
 def check_objects(build):

@@ -118,11 +118,12 @@ class Planted(unittest.TestCase):
         folder = self.root / "build/src/kernels/CMakeFiles/slm_kernels.dir/norm"
         folder.mkdir(parents=True)
         for source, name in (("int f(int x) { return x; }", "clean"), ("inline int g() { return 1; } int (*p)() = g;", "avx2"),
-                             ("int h(); int x = h();", "norm")):
+                             ("int h(); int x = h();", "norm"), ("#include <iostream>\nint k() { return 1; }", "stream"),
+                             ("#include <iostream>\nint h(); int x = h();", "both")):
             (folder / "x.cc").write_text(source)
-            subprocess.run(["c++", "-O0", "-c", folder / "x.cc", "-o", folder / f"{name}.cc.o"], check=True)
+            subprocess.run(["c++", "-O1", "-ffunction-sections", "-fdata-sections", "-c", folder / "x.cc", "-o", folder / f"{name}.cc.o"], check=True)
         found = list(kernels.check_objects(self.root / "build"))
-        self.assertEqual(sorted(pathlib.Path(f.path).name for f in found), ["avx2.cc.o", "norm.cc.o"])
+        self.assertEqual(sorted(pathlib.Path(f.path).name for f in found), ["avx2.cc.o", "both.cc.o", "norm.cc.o"])
 
     def test_no_objects_is_a_finding(self):
         self.assertEqual(len(list(kernels.check_objects(self.root / "build"))), 1)

@@ -97,6 +97,16 @@ def matmul_nbits(rng):
               [(a.astype(np.float64) @ w.T).astype(np.float32)], N=n, K=k, bits=4, block_size=block)
 
 
+def branches_and_functions():
+    """The model control.onnx of the fuzz seeds for both conditions: minus or absolute value, a leak of 0.1 below zero, at most 6, FastGelu."""
+    model = onnx.load(OUT.parents[1] / "corpus/onnx_fuzz/control.onnx")
+    a = np.array([[-9.0, -1.0, 0.5], [2.0, 7.0, -0.25]], np.float32)
+    for name, condition, chosen in (("own_if_then", True, -a), ("own_if_else", False, np.abs(a))):
+        k = np.minimum(np.where(chosen < 0, chosen * 0.1, chosen), 6).astype(np.float64)
+        y = 0.5 * k * (1 + np.tanh(math.sqrt(2 / math.pi) * (k + 0.044715 * k ** 3)))
+        write(name, model, [a, np.array(condition)], [y.astype(np.float32), np.array(["a", "b"], object)], 1e-5, 1e-6)
+
+
 def main():
     shutil.rmtree(OUT, ignore_errors=True)
     cases = {t.name: t for t in collect_testcases(None)}
@@ -106,6 +116,7 @@ def main():
         half = any(helper.tensor_dtype_to_np_dtype(o.type.tensor_type.elem_type).itemsize == 2 for o in t.model.graph.output)
         write(name, t.model, inputs, outputs, *((2e-2, 1e-2) if half else (max(t.rtol, 1e-5), max(t.atol, 1e-6))))
     rng = np.random.default_rng(11)
+    branches_and_functions()
     for make in (group_query_attention, skip_norm, matmul_nbits):
         make(rng)
 
