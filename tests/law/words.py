@@ -13,7 +13,7 @@ MUTABLE = re.compile(r"^\s*(?:thread_local\b|static\s+(?!const\b|constexpr\b|con
 MODEL = re.compile(r'"[^"]*(?:l[l]ama(?!\.cpp)|q[w]en|g[e]mma|s[m]ollm|m[i]stral|\bphi-?[0-9])[^"]*"', re.IGNORECASE)
 # Where such names are data: the table of architectures, and the readers of tokenizer kinds, which GGUF's keys and the tokenizer
 # classes of transformers spell after model families.
-MODEL_TABLES = re.compile(r"src/model/architectures[^/]*|src/text/(pieces|tokenizer|vocabulary)\.cc|src/model/\w+/tokenizer\.cc")
+MODEL_TABLES = re.compile(r"src/model/architectures[^/]*|src/text/(pieces|tokenizer|tokenizer_json|vocabulary)\.cc|src/model/\w+/tokenizer\.cc")
 # Process-wide state that a reason was found for.
 STATEFUL = {"src/telemetry/zones.cc": "head of the list of zone sites; stays empty unless SLM_ZONES compiles zones in"}
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
