@@ -42,8 +42,7 @@ Result<int> ExportOnnx(const std::string& path, const std::string& out, Io& io) 
   SLM_RETURN_IF_ERROR(file.Commit());
   nlohmann::ordered_json files = {out};
   if (data) files.push_back(data_path);
-  if (io.json)
-    io.PrintJson({{"files", files}, {"bytes", message_bytes + data_bytes}, {"lossless", true}, {"notes", nlohmann::json::array()}});
+  if (io.json) io.PrintJson({{"files", files}, {"bytes", message_bytes + data_bytes}});
   else
     io.Note(out + ": " + std::to_string(message_bytes) + " bytes" +
             (data ? ", weights in " + data_path + ": " + std::to_string(data_bytes) + " bytes" : ""));

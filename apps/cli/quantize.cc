@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cstdlib>
+#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -73,7 +74,7 @@ Result<quant::Recipe> WithTypes(const QuantizeOptions& o, quant::Recipe r) {
     if (t.group > 0 && listed && (!is_named || bits(t.dtype) >= bits(r.body))) r.types.push_back(t.dtype);
   }
   if (r.types.empty()) return r;  // --type f16
-  if (o.gate.max_kld && !is_named && !has_budget) r.most_kld = *o.gate.max_kld;
+  if (o.gate.max_kld && !is_named && !has_budget) r.most_kld = std::max(*o.gate.max_kld, std::numeric_limits<double>::min());
   r.body_bpw_is_wish = o.body_bpw < 0;
   if (o.body_bpw < 0 && (o.bpw > 0 || r.most_kld > 0)) r.body_bpw = 0;  // the usual limit is no budget of its own
   return r;

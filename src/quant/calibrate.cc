@@ -187,9 +187,12 @@ class Walk final : public Calibration {
     t.fold.clear();  // the statistics are of the input as the stored layer has it
     const InputStatistics own = joint.Leading(t.width);
     Rounder rounder(machine_, own, {.search = recipe_.search, .weighted = recipe_.weighted, .gptq = true, .damping = recipe_.damping});
-    SLM_ASSIGN_OR_RETURN(c.rounded[down], rounder.Round(t, task_.matrices.at(down)));
-    SLM_RETURN_IF_ERROR(Judge(layer, &c));
-    if (!(c.error < best->error)) return Ok();
+    auto rounded = rounder.Round(t, task_.matrices.at(down));
+    if (!rounded.ok()) return Ok();  // beyond its type's range: the layer is whole without
+    c.rounded[down] = rounded.Take();
+    const Status judged = Judge(layer, &c);
+    if (!judged.ok() && judged.error().code() == Code::kCancelled) return judged;
+    if (!judged.ok() || !(c.error < best->error)) return Ok();
     c.steps.push_back(fmt::format("make_up ({:.3f})", c.error / best->error));
     *best = std::move(c);
     return Ok();

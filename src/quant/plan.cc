@@ -5,6 +5,7 @@
 #include <cstring>
 #include <map>
 
+#include "quant/allocation/sensitivity.h"
 #include "quant/ggml_blocks.h"
 #include "quant/quant.h"
 #include "quant/trained_grids.h"
@@ -66,7 +67,8 @@ class Planner {
         plan_.notes.push_back(t.name + " (" + std::string(t.foreign_type) + ") is left out: nothing is computed from it");
       else SLM_RETURN_IF_ERROR(Add(t, uses[i]));
     }
-    if (!plan_.recipe.allocates()) HoldBody();
+    if (plan_.recipe.allocates()) SLM_RETURN_IF_ERROR(CheckTypes());
+    else HoldBody();
     SLM_RETURN_IF_ERROR(MeasureLattices());
     for (const auto& [what, count] : fallbacks_) plan_.notes.push_back(fmt::format("{} ({})", what, count));
     if (plan_.recipe.bpw > 0 && !plan_.recipe.allocates()) SLM_RETURN_IF_ERROR(SpendBudget());
@@ -76,6 +78,18 @@ class Planner {
   }
 
  private:
+  // Each matrix whose type is chosen has one to choose.
+  Status CheckTypes() const {
+    for (const Choice& c : plan_.choices) {
+      const int64_t width = c.tensor->dims.back();
+      const auto fits = [&](DType t) { return width % Info(t).block == 0; };
+      if (IsAllocated(c) && std::none_of(plan_.recipe.types.begin(), plan_.recipe.types.end(), fits))
+        return Error(Code::kInvalidArgument,
+                     fmt::format("{}: its width {} does not divide into the blocks of any type to choose", c.tensor->name, width),
+                     "name one with blocks of 32 too: q4_0, q4_1, q5_0, q5_1 or q8_0");
+    }
+    return Ok();
+  }
   Status CheckRecipe() const {
     for (const DType t : {plan_.recipe.body, plan_.recipe.head})
       if (!CanEncode(t))

@@ -12,6 +12,9 @@
 namespace slm::reference {
 namespace {
 
+// Not by way of f32, which would round twice.
+constexpr SmallFloat kHalf{5, 10, 15, 65504, SpecialCodes::kIeee}, kBrain{8, 7, 127, 0x1.fep127, SpecialCodes::kIeee};
+
 const SmallFloat* Small(ElementType type) {
   switch (type) {
     case ElementType::kFloat8E4m3fn: return &kE4m3fn;
@@ -30,7 +33,7 @@ double ScaleValue(unsigned code) { return code == 255 ? std::nan("") : std::ldex
 
 double RoundScale(double x) {
   if (std::isnan(x) || x <= 0) return std::nan("");
-  const double exponent = std::nearbyint(std::log2(x));
+  const double below = std::floor(std::log2(x)), exponent = x >= 1.5 * std::exp2(below) ? below + 1 : below;
   return std::ldexp(1.0, static_cast<int>(std::clamp(exponent, -127.0, 127.0)));
 }
 
@@ -67,8 +70,8 @@ double RoundTo(ElementType type, double x, Saturate saturate) {
   switch (type) {
     case ElementType::kDouble: return x;
     case ElementType::kFloat: return static_cast<float>(x);
-    case ElementType::kFloat16: return HalfToFloat(FloatToHalf(static_cast<float>(x)));
-    case ElementType::kBfloat16: return BFloat16ToFloat(FloatToBFloat16(static_cast<float>(x)));
+    case ElementType::kFloat16: return RoundToSmallFloat(kHalf, x, Overflow::kSpecial);
+    case ElementType::kBfloat16: return RoundToSmallFloat(kBrain, x, Overflow::kSpecial);
     case ElementType::kFloat8E8m0: return RoundScale(x);
     default: return RoundToSmallFloat(*Small(type), x, saturate == Saturate::kYes ? Overflow::kSaturate : Overflow::kSpecial);
   }
@@ -120,15 +123,14 @@ Result<int64_t> Count(const Dims& dims) {
   int64_t n = 1;
   for (const int64_t d : dims)
     if (d < 0) return Wrong("shape " + onnx::ShapeText(dims) + " is negative");
-  for (const int64_t d : dims)
-    if (d == 0) return 0;
-  for (const int64_t d : dims) {
+  for (const int64_t d : dims) {  // of an empty one too: products of some of its dimensions are counted elsewhere
+    if (d == 0) continue;
     if (n > kMaxValues / d)
       return Error(Code::kLimit, fmt::format("a value of shape {}: at most {} values are computed", onnx::ShapeText(dims), kMaxValues),
                    "test the operator with smaller tensors");
     n *= d;
   }
-  return n;
+  return std::find(dims.begin(), dims.end(), 0) == dims.end() ? n : 0;
 }
 
 Status CheckSteps(int64_t a, int64_t b) {

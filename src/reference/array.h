@@ -21,7 +21,7 @@ inline bool IsInteger(ElementType t) {
 }
 inline bool IsBool(ElementType t) { return t == ElementType::kBool; }
 
-// The nearest value of a floating type. `overflow` matters for types of 8 bits and less.
+// The nearest value of a floating type. `saturate` matters for types of 8 bits and less.
 enum class Saturate : uint8_t { kYes, kNo };
 double RoundTo(ElementType type, double x, Saturate saturate = Saturate::kYes);
 // The low bits of x as a value of an integer type; BOOL: x != 0.

@@ -59,6 +59,7 @@ std::vector<int64_t> Call::IntList(std::string_view name) const {
 Result<ElementType> Call::Type(std::string_view name, ElementType otherwise) const {
   if (!Has(name)) return otherwise;
   const int64_t number = Int(name, 0);
+  if (number == 0) return otherwise;  // as ONNX's own defaults spell "not given"
   if (!onnx::IsElementType(number)) return Wrong(fmt::format("element type {}", number));
   const auto type = static_cast<ElementType>(number);
   if (onnx::Info(type).kind == onnx::ElementKind::kComplex) return Refuse("type " + std::string(onnx::Info(type).name));

@@ -61,14 +61,13 @@ Result<Arrays> QuantizeLinear(const Call& c) {
   SLM_ASSIGN_OR_RETURN(const Array* scale, c.In(1, Accept::kNumber));
   const Array* zero = c.Optional(2);
   SLM_ASSIGN_OR_RETURN(ElementType type, c.Type("output_dtype", zero ? zero->type : ElementType::kUint8));
-  if (type == ElementType::kUndefined) type = zero ? zero->type : ElementType::kUint8;
   if (onnx::Info(type).bits > 16 || IsBool(type) || IsString(type)) return Refuse("codes of type " + std::string(onnx::Info(type).name));
   if (zero && (zero->size() != scale->size() || zero->type != type)) return Wrong("the zero point does not fit the scale");
   SLM_ASSIGN_OR_RETURN(const Groups g, GroupsOf(c, *x, *scale));
   SLM_ASSIGN_OR_RETURN(Array y, Zeros(type, x->dims));
   // The quotient is rounded to the type in which it is computed: that of the scale, unless "precision" says another.
   SLM_ASSIGN_OR_RETURN(ElementType precision, c.Type("precision", scale->type));
-  if (precision == ElementType::kUndefined || !IsFloat(precision)) precision = ElementType::kFloat;
+  if (!IsFloat(precision)) precision = ElementType::kFloat;
   const Saturate saturate = c.Int("saturate", 1) != 0 ? Saturate::kYes : Saturate::kNo;
   WalkGroups(*x, g, [&](int64_t k, int64_t at) {
     const double q = RoundTo(precision, Number(*x, k) / Number(*scale, at));

@@ -25,8 +25,9 @@ Result<Rotation> RotationOf(const Call& c, const Array* cos, const Array* sin, c
 }  // namespace
 
 Result<Heads> HeadsOf(const Array& x, int64_t n_heads) {
+  constexpr int64_t kMostHeads = 65536;
   if (x.dims.size() == 4) return Heads{Order::kHeadsFirst, x.dims[0], x.dims[1], x.dims[2], x.dims[3]};
-  if (x.dims.size() != 3 || n_heads < 1 || x.dims[2] % n_heads != 0)
+  if (x.dims.size() != 3 || n_heads < 1 || n_heads > kMostHeads || x.dims[2] == 0 || x.dims[2] % n_heads != 0)
     return Wrong(fmt::format("shape {} with {} heads", onnx::ShapeText(x.dims), n_heads));
   return Heads{Order::kTokensFirst, x.dims[0], n_heads, x.dims[1], x.dims[2] / n_heads};
 }

@@ -134,7 +134,11 @@ class Runner {
       if (!a.graphs.empty() && !IsIf(n)) return Refuse(NameOf(n) + " with a graph inside");
       for (const onnx::Graph& g : a.graphs) SLM_RETURN_IF_ERROR(Check(g.nodes, opsets));
     }
-    if (const onnx::Function* f = FunctionOf(n)) return checked_.insert(f).second ? Check(f->nodes, f->opsets) : Ok();
+    if (const onnx::Function* f = FunctionOf(n)) {
+      if (!checked_.insert(f).second) return Ok();
+      const Level level(&depth_);
+      return level.fits() ? Check(f->nodes, f->opsets) : Status(TooDeep());
+    }
     const Row* row = FindRow(n);
     if (!row && !IsIf(n)) return Refuse("operator " + NameOf(n));
     const int64_t opset = OpsetOf(opsets, n.domain), first = row ? row->first_opset : 1;
@@ -172,6 +176,8 @@ class Runner {
   }
 
   Result<Arrays> CallFunction(const onnx::Function& f, const Call& call) {
+    const Level level(&depth_);
+    if (!level.fits()) return TooDeep();
     Scope scope;
     for (size_t k = 0; k < f.inputs.size(); ++k)
       if (const Array* a = call.Optional(k)) SLM_RETURN_IF_ERROR(Keep(f.inputs[k], *a, scope));
@@ -191,7 +197,22 @@ class Runner {
     return Outputs(OutputNames(g), scope);
   }
 
+  // Functions that call each other, one inside the other.
+  class Level {
+   public:
+    explicit Level(int* depth) : depth_(depth) { ++*depth_; }
+    Level(const Level&) = delete;
+    Level& operator=(const Level&) = delete;
+    ~Level() { --*depth_; }
+    bool fits() const { return *depth_ <= 100; }
+
+   private:
+    int* depth_;
+  };
+  static Error TooDeep() { return Error(Code::kLimit, "functions call each other more than 100 deep", "test with a smaller model"); }
+
   const onnx::Model& model_;
+  int depth_ = 0;
   std::set<const onnx::Function*> checked_;
   int64_t kept_ = 0, n_run_ = 0;
 };

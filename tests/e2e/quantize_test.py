@@ -193,6 +193,11 @@ class Quantize(unittest.TestCase):
             self.refused(2, option, "nan", says=["nan"])
         self.refused(2, "--recipe", "default", "--seed", "-1", says=["-1"])
 
+    def test_types_that_fit_no_width(self):
+        """Widths of 32 and 48: super-blocks of 256 divide none."""
+        for types in (("--types", "q4_k,q6_k"), ("--types", "q6_k", "--body-bpw", 7)):
+            self.refused(2, "--recipe", "default", *types, says=["width", "q4_0"])
+
     def test_calibration_refusals(self):
         bad = self.d / "bad.jsonl"
         bad.write_text('{"text": "fine"}\n{"txt": "not"}\n')

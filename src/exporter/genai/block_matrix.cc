@@ -115,13 +115,23 @@ Stored FormOf(const Constant& c) {
   return first.foreign_type.empty() && Info(first.dtype).block > 1 ? Stored::kBlocks : Stored::kFloat;
 }
 
+bool HasOffsets(const Constant& c) {
+  const model::Tensor& first = *c.parts[0].tensor;
+  return !first.grouped && model::FormOf(first.dtype).min != model::BlockMin::kNone;
+}
+
+bool IsQuantized(const Constant& c) {
+  return std::any_of(c.parts.begin(), c.parts.end(),
+                     [](const ConstantPart& p) { return p.tensor->grouped || Info(p.tensor->dtype).block > 1; });
+}
+
 BlockMatrix ReadBlocks(const Constant& c) {
   const model::Tensor& first = *c.parts[0].tensor;
   if (first.grouped) return FromGrouped(*first.grouped, c.parts[0].row_begin, c.parts[0].row_end);
   int64_t n = 0;
   for (const ConstantPart& p : c.parts) n += p.row_end - p.row_begin;
   BlockMatrix m = Sized(RangeOf(first.dtype).bits, BlockOf(first.dtype), n, first.dims.back());
-  if (model::FormOf(first.dtype).min != model::BlockMin::kNone) m.offsets.resize(m.scales.size());
+  if (HasOffsets(c)) m.offsets.resize(m.scales.size());
   const auto row_bytes = static_cast<int64_t>(RowBytes(first.dtype, static_cast<uint64_t>(m.k)));
   int64_t row = 0;
   for (const ConstantPart& p : c.parts)

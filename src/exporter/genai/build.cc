@@ -53,6 +53,9 @@ class GenAiBuilder {
     Inputs();
     for (const graph::Node& n : g_.nodes) SLM_RETURN_IF_ERROR(Convert(n));
     Outputs();
+    if (!widened_.empty())
+      out_.notes.push_back(fmt::format("the weights of {}{} are f32: the operator has no place for their form", widened_[0],
+                                       widened_.size() > 1 ? fmt::format(" and {} more", widened_.size() - 1) : ""));
     m.storage = weights_.bytes();
     return std::move(out_);
   }
@@ -160,16 +163,16 @@ class GenAiBuilder {
 
   void Embed(const graph::Node& n, const std::string& out) {
     const ValueId table = n.inputs[0];
-    if (HasBlocks(table)) {
+    const graph::Constant& constant = *g_.values[static_cast<size_t>(table)].constant;
+    if (HasBlocks(table) && !HasOffsets(constant)) {  // which the operator has no place for
       const Initializers::Blocks& b = weights_.BlocksOf(table);
-      if (b.offsets.empty()) {  // which the operator has no place for
-        Names inputs{weights_.FlatCodes(table), NameOf(n.inputs[1]), b.scales};
-        if (!b.zeros.empty()) inputs.push_back(b.zeros);
-        Emit(kMicrosoft, "GatherBlockQuantized", n.name, std::move(inputs), {out},
-             {Int("bits", b.bits), Int("block_size", b.block), Int("gather_axis", 0), Int("quantize_axis", 1)});
-        return;
-      }
+      Names inputs{weights_.FlatCodes(table), NameOf(n.inputs[1]), b.scales};
+      if (!b.zeros.empty()) inputs.push_back(b.zeros);
+      Emit(kMicrosoft, "GatherBlockQuantized", n.name, std::move(inputs), {out},
+           {Int("bits", b.bits), Int("block_size", b.block), Int("gather_axis", 0), Int("quantize_axis", 1)});
+      return;
     }
+    if (IsQuantized(constant)) widened_.push_back(n.name);
     Emit("", "Gather", n.name, {weights_.Fixed(table), NameOf(n.inputs[1])}, {out}, {Int("axis", 0)});
   }
 
@@ -193,6 +196,7 @@ class GenAiBuilder {
         Emit("", "Add", n.name + ".add_offsets", {codes, rest}, {product});
       }
     } else {
+      if (IsQuantized(*g_.values[static_cast<size_t>(w)].constant)) widened_.push_back(n.name);
       Emit("", "MatMul", n.name, {x, weights_.Transposed(w)}, {product});
     }
     if (bias) Emit("", "Add", n.name + ".add_bias", {product, NameOf(n.inputs[2])}, {out});
@@ -254,6 +258,7 @@ class GenAiBuilder {
   Initializers weights_;
   std::string seqlens_, total_;
   std::set<std::string> sums_;
+  std::vector<std::string> widened_;  // nodes whose quantized weights became f32
 };
 
 }  // namespace

@@ -31,6 +31,8 @@ enum class Stored : uint8_t {
   kFloat,   // it is float, or in a form that BlockMatrix cannot hold
 };
 Stored FormOf(const graph::Constant& c);
+bool HasOffsets(const graph::Constant& c);   // of kBlocks: offsets will not be empty
+bool IsQuantized(const graph::Constant& c);  // in the source
 // Of kBlocks. Values are the source's exactly, those of types with a minimum (Q4_1, Q4_K …) up to the rounding of an offset.
 BlockMatrix ReadBlocks(const graph::Constant& c);
 

@@ -68,7 +68,10 @@ class Sums {
   }
   double MeanKld(size_t change) const {
     double sum = 0;
-    for (const TokenSums& t : tokens_) sum += std::max(0.0, std::log(t.grown[change] / t.whole) - t.moved[change] / t.whole);
+    for (const TokenSums& t : tokens_) {
+      const double kld = std::log(t.grown[change] / t.whole) - t.moved[change] / t.whole;
+      sum += kld < 0 ? 0 : kld;  // below by rounding only; NaN goes on
+    }
     return sum / static_cast<double>(tokens_.size());
   }
 
