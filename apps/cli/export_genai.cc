@@ -86,9 +86,13 @@ Result<int> ExportGenAi(std::shared_ptr<const model::Model> model, const GenAiRe
                  "use --ctx " + std::to_string(own) + " or less");
   const int context = r.context > 0 ? r.context : own;
   SLM_ASSIGN_OR_RETURN(PartFolder part, PartFolder::Create(r.out));
+  const auto tokenizer = BuildTokenizer(model->tokenizer);
+  const bool none = !tokenizer.ok() && tokenizer.error().code() == Code::kNotFound;
+  if (!tokenizer.ok() && !none) return tokenizer.error().At(model->path);
   SLM_ASSIGN_OR_RETURN(Files files, TokenizerFiles(*model));
   files.emplace_back("genai_config.json", exporter::GenAiConfig(*model, context));
-  SLM_ASSIGN_OR_RETURN(const exporter::GenAiModel built, Build(model, context, r));
+  SLM_ASSIGN_OR_RETURN(exporter::GenAiModel built, Build(model, context, r));
+  if (none) built.notes.push_back("the model has no tokenizer: neither has the folder");
   SLM_RETURN_IF_ERROR(WriteGraph(built.model, part, io));
   for (const auto& [name, text] : files) SLM_RETURN_IF_ERROR(WriteText(part.File(name), text, io));
   SLM_RETURN_IF_ERROR(part.Commit());

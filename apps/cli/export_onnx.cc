@@ -15,6 +15,10 @@ Result<int> ExportOnnx(const std::string& path, const std::string& out, Io& io) 
     return Error(Code::kInvalidArgument, path + ": not an ONNX file", "--to onnx rewrites ONNX files; name one that ends in .onnx");
   SLM_ASSIGN_OR_RETURN(const onnx::Model m, onnx::ReadModel(path));
   const std::string data_path = out + ".data";
+  if (IsDirect(out)) return Error(Code::kInvalidArgument, out + ": no file can lie beside it", "give the path of a file");
+  std::error_code unknown;
+  if (std::filesystem::exists(data_path, unknown) && !std::filesystem::exists(out, unknown))
+    return Error(Code::kInvalidArgument, data_path + ": is there already, without " + out, "move it away, or give another path");
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
   for (const onnx::ExternalFile& f : m.external_files)
     for (const std::string& written : {out, data_path}) SLM_RETURN_IF_ERROR(RefuseInput(written, (folder / f.name).string()));

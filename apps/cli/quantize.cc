@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cstdlib>
+#include <filesystem>
 #include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -73,6 +74,8 @@ Result<quant::Recipe> WithTypes(const QuantizeOptions& o, quant::Recipe r) {
     const bool listed = o.types.empty() || std::find(o.types.begin(), o.types.end(), t.name) != o.types.end();
     if (t.group > 0 && listed && (!is_named || bits(t.dtype) >= bits(r.body))) r.types.push_back(t.dtype);
   }
+  if (r.types.empty() && !o.types.empty())
+    return Error(Code::kInvalidArgument, "--types: none of them is a type of blocks", "name types of 4 to 8 bits");
   if (r.types.empty()) return r;  // --type f16
   if (o.gate.max_kld && !is_named && !has_budget) r.most_kld = std::max(*o.gate.max_kld, std::numeric_limits<double>::min());
   r.body_bpw_is_wish = o.body_bpw < 0;
@@ -146,6 +149,12 @@ Status CheckOutputs(const QuantizeOptions& o, const std::string& source) {
   for (const std::string& out : {o.out, o.report})
     for (const std::string& text : {o.calibration.file, o.gate.text}) SLM_RETURN_IF_ERROR(RefuseInput(out, text));
   if (o.report.empty()) return Ok();
+  SLM_ASSIGN_OR_RETURN(const std::string page, PlaceOf(o.report));  // before hours of work, not after
+  std::error_code failed;
+  const auto folder = std::filesystem::absolute(page, failed).parent_path();
+  if (!std::filesystem::is_directory(folder, failed))
+    return Error(Code::kInvalidArgument, "--report " + o.report + ": there is no folder " + folder.string(),
+                 "make it, or give another path");
   if (o.report == o.out) return Error(Code::kInvalidArgument, o.out + ": is the model to be written", "give --report another path");
   return RefuseModelFile(o.report, source, Neighbours::kSameExtension);
 }
@@ -167,8 +176,8 @@ FolderRequest RequestOf(const QuantizeOptions& o, const quant::Recipe& recipe, c
 Result<int> Quantize(const QuantizeOptions& o, Io& io) {
   SLM_ASSIGN_OR_RETURN(const quant::Recipe recipe, RecipeOf(o));
   if (!recipe.calibrated() && (o.calibration.is_given || o.damping > 0 || o.most_energy >= 0 || !o.inputs.empty()))
-    return Error(Code::kInvalidArgument, "options of calibration, and a recipe that is not calibrated: " + recipe.name,
-                 "add --recipe default or best, or leave them out");
+    return Error(Code::kInvalidArgument, "options of calibration, and a run that is not calibrated: " + recipe.name,
+                 "add --recipe default or best with one of its steps (--weights inputs, --fold awq, --codes gptq), or leave them out");
   if (o.print_recipe) {
     io.Print((IsFolderFormat(o.to) ? FolderRecipeJson(RequestOf(o, recipe, o.source)) : RecipeJson(recipe)).dump(2) + "\n");
     return int{kExitOk};
@@ -211,13 +220,13 @@ Result<int> Quantize(const QuantizeOptions& o, Io& io) {
                   .calibration = text,
                   .start_ns = start};
   if (!o.gate.off) {
-    SLM_ASSIGN_OR_RETURN(run.text, OpenHeldOut(o.gate));
+    SLM_ASSIGN_OR_RETURN(run.text, OpenHeldOut(o.gate, text ? text->sha256 : ""));
   }
   SLM_RETURN_IF_ERROR(WriteQuantized(run, io));
   const ordered_json result = ResultJson(run);
+  if (!o.report.empty()) SLM_RETURN_IF_ERROR(WriteReport(io, {o.report, o.out, path, LabelOf(run), w.n_threads}, result));
   if (io.json) io.PrintJson(result);
   else PrintResult(run, result, io);
-  if (!o.report.empty()) SLM_RETURN_IF_ERROR(WriteReport(io, {o.report, o.out, path, LabelOf(run), w.n_threads}, result));
   return int{run.verdict && !run.verdict->passed() ? kExitGate : kExitOk};
 }
 

@@ -185,7 +185,7 @@ Result<int> QuantizeToFolder(const model::Model& m, const FolderRequest& q, cons
   Run run{.q = q, .m = m, .plan = plan, .options = options, .start_ns = start_ns};
   SLM_RETURN_IF_ERROR(CheckMemory(run));
   if (!q.gate.off) {
-    SLM_ASSIGN_OR_RETURN(run.text, OpenHeldOut(q.gate));
+    SLM_ASSIGN_OR_RETURN(run.text, OpenHeldOut(q.gate, options.text ? options.text->sha256 : ""));
   }
   {
     SLM_ASSIGN_OR_RETURN(PartFolder part, PartFolder::Create(q.out));
@@ -193,11 +193,11 @@ Result<int> QuantizeToFolder(const model::Model& m, const FolderRequest& q, cons
     SLM_RETURN_IF_ERROR(part.Commit());
   }
   const ordered_json result = ResultJson(run);
-  if (io.json) io.PrintJson(result);
-  else PrintText(run, result, io);
   if (!q.report.empty())
     SLM_RETURN_IF_ERROR(WriteReport(
         io, {q.report, q.out, q.source, fmt::format("{} {} {}", q.recipe.name, q.to, plan.spec.bits), options.n_threads}, result));
+  if (io.json) io.PrintJson(result);
+  else PrintText(run, result, io);
   return int{run.verdict && !run.verdict->passed() ? kExitGate : kExitOk};
 }
 

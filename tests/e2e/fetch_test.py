@@ -259,6 +259,15 @@ class FetchTest(unittest.TestCase):
         self.assertEqual(json.loads(second.stdout)["name"], "o--m")
         self.assertEqual(self.stored()["model.safetensors"], WEIGHTS)
 
+    def test_onnx_files_are_copied(self):
+        """A hard link to a file outside its folder is refused by the reader of ONNX files: on both sides."""
+        source = self.home / "onnx"
+        source.mkdir()
+        for name in ("model.onnx", "model.onnx.data", "genai_config.json"):
+            (source / name).write_bytes(b"x" * 100)
+        self.fetch(f"file:{source}", "--name", "gen")
+        self.assertEqual({p.stat().st_nlink for p in source.iterdir()}, {1})
+
     # -- lies
 
     def test_wrong_checksums(self):

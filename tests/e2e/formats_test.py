@@ -270,7 +270,7 @@ class Formats(unittest.TestCase):
         (part / ".slmkit.lock").write_text("")  # as a run that was killed leaves it
         with open(part / ".slmkit.lock") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            self.refused(1, "quantize", LLAMA, "-o", out, "--to", "awq", says="another slm quantize")
+            self.refused(1, "quantize", LLAMA, "-o", out, "--to", "awq", says="another slm is writing")
         out.mkdir()
         self.ok("quantize", LLAMA, "-o", str(out) + "/", "--to", "awq")
         self.assertFalse(part.exists())

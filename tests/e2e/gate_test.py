@@ -99,6 +99,10 @@ class Gate(unittest.TestCase):
         refused(2, "--max-kld", "-1", says="not a number from 0 on")
         refused(1, "--gate-text", self.d / "none", says="none")
         refused(2, "--report", MODEL, says="a file of the model itself")
+        refused(2, "--report", self.d / "none/page.html", says="no folder")
+        same = self.d / "same"
+        same.write_text("the cat sat in an oven " * 200, encoding="utf-8")
+        refused(2, "--recipe", "default", "--calib", same, "--calib-seqs", 2, "--gate-text", same, says="is the text of calibration")
         short = self.d / "short"
         short.write_text("the cat", encoding="utf-8")
         refused(2, "--max-kld", "1", "--gate-text", short, says="one window takes")

@@ -59,6 +59,8 @@ Result<Fetched> FetchFromFile(Io& io, const std::string& path, const std::string
   SLM_ASSIGN_OR_RETURN(const auto items, ListItems(path));
   uint64_t total = 0;
   for (const Item& item : items) total += item.bytes;
+  // External data of ONNX files may not have names outside its folder: linked, neither side could be read.
+  if (std::any_of(items.begin(), items.end(), [](const Item& item) { return item.name.ends_with(".onnx"); })) sharing = Sharing::kCopy;
   const std::string ready = ReadyFolder(io.store, name);
   SLM_RETURN_IF_ERROR(EmptyFolder(ready));
   if (sharing == Sharing::kCopy) SLM_RETURN_IF_ERROR(CheckFreeSpace(ready, total));

@@ -36,7 +36,7 @@ void AddGate(CLI::App& app, GateOptions& o) {
   app.add_flag("--no-gate", o.off, "do not compare what was written with the source")->excludes(most)->excludes(text)->group(group);
 }
 
-Result<HeldOut> OpenHeldOut(const GateOptions& o) {
+Result<HeldOut> OpenHeldOut(const GateOptions& o, const std::string& calibration) {
   HeldOut text;
   if (o.text.empty()) {
     Digest digest(DigestKind::kSha256);
@@ -47,6 +47,8 @@ Result<HeldOut> OpenHeldOut(const GateOptions& o) {
   SLM_ASSIGN_OR_RETURN(text.file, OpenText(o.text, "--gate-text"));
   text.name = o.text;
   text.sha256 = text.file.sha256;
+  if (text.sha256 == calibration)
+    return Error(Code::kInvalidArgument, "--gate-text " + o.text + ": is the text of calibration", "judge on another text");
   return text;
 }
 

@@ -33,7 +33,8 @@ struct HeldOut {
   std::string sha256;
   std::string_view view() const { return file.sha256.empty() ? GateText() : file.view(); }
 };
-Result<HeldOut> OpenHeldOut(const GateOptions& options);
+// `calibration`: sum of the text that the model was calibrated on, which must not judge it; "": none. Errors: kInvalidArgument, kIo.
+Result<HeldOut> OpenHeldOut(const GateOptions& options, const std::string& calibration);
 
 struct JudgeTask {
   std::string file, source;  // paths of the quantized model and of the float one
