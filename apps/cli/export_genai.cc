@@ -51,12 +51,6 @@ Result<Files> TokenizerFiles(const model::Model& m) {
   return out;
 }
 
-Status WriteText(const std::string& path, const std::string& text, const Io& io) {
-  SLM_ASSIGN_OR_RETURN(OutputFile file, OpenOutput(path, io));
-  SLM_RETURN_IF_ERROR(WriteUnlessCancelled(file, std::as_bytes(std::span(text)), path, io));
-  return file.Commit();
-}
-
 // model.onnx and, for large tensors, model.onnx.data.
 Status WriteGraph(const onnx::Model& m, const PartFolder& part, const Io& io) {
   const std::string path = part.File("model.onnx"), data_path = path + ".data";
@@ -73,7 +67,7 @@ Status WriteGraph(const onnx::Model& m, const PartFolder& part, const Io& io) {
 Result<exporter::GenAiModel> Build(std::shared_ptr<const model::Model> model, int context, const GenAiRequest& r) {
   SLM_ASSIGN_OR_RETURN(graph::Graph g, graph::BuildDecoder(std::move(model), {.max_context = context}));
   SLM_RETURN_IF_ERROR(graph::RunPasses(g, exporter::PassesOffForGenAi()));
-  return exporter::BuildGenAiModel(g, {.context = context, .accuracy = r.exact ? exporter::Accuracy::kFloat : exporter::Accuracy::kInt8});
+  return exporter::BuildGenAiModel(g, r.exact ? exporter::Accuracy::kFloat : exporter::Accuracy::kInt8);
 }
 
 }  // namespace
@@ -94,7 +88,7 @@ Result<int> ExportGenAi(std::shared_ptr<const model::Model> model, const GenAiRe
   SLM_ASSIGN_OR_RETURN(exporter::GenAiModel built, Build(model, context, r));
   if (none) built.notes.push_back("the model has no tokenizer: neither has the folder");
   SLM_RETURN_IF_ERROR(WriteGraph(built.model, part, io));
-  for (const auto& [name, text] : files) SLM_RETURN_IF_ERROR(WriteText(part.File(name), text, io));
+  for (const auto& [name, text] : files) SLM_RETURN_IF_ERROR(WriteTextFile(part.File(name), text, io));
   SLM_RETURN_IF_ERROR(part.Commit());
   ordered_json names = {"model.onnx", "model.onnx.data"};
   uint64_t bytes = 0;

@@ -130,6 +130,12 @@ Status WriteUnlessCancelled(OutputFile& file, std::span<const std::byte> bytes, 
   return file.Write(bytes);
 }
 
+Status WriteTextFile(const std::string& path, const std::string& text, const Io& io) {
+  SLM_ASSIGN_OR_RETURN(OutputFile file, OpenOutput(path, io));
+  SLM_RETURN_IF_ERROR(WriteUnlessCancelled(file, std::as_bytes(std::span(text)), path, io));
+  return file.Commit();
+}
+
 Status RefuseInput(const std::string& out, const std::string& input) {
   struct stat wanted = {};
   if (out.empty() || input.empty() || stat(out.c_str(), &wanted) != 0 || !S_ISREG(wanted.st_mode) || !SameFile(wanted, input)) return Ok();

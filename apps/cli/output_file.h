@@ -42,6 +42,8 @@ bool IsDirect(const std::string& path);
 Result<OutputFile> OpenOutput(const std::string& path, const Io& io);
 // The next bytes of `file` at `path`. Errors: kCancelled after an interrupt, and Write's.
 Status WriteUnlessCancelled(OutputFile& file, std::span<const std::byte> bytes, const std::string& path, const Io& io);
+// A whole file at once. Errors: those of both.
+Status WriteTextFile(const std::string& path, const std::string& text, const Io& io);
 
 // Which files beside a model's single file count as its own: those with the same extension, which may be its shards, for an output
 // that is no model; or only those whose names say that they are, for one that is.

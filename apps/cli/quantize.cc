@@ -3,10 +3,8 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cctype>
 #include <cstdlib>
 #include <filesystem>
-#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -19,7 +17,6 @@
 #include "gate/outcome.h"
 #include "open_model.h"
 #include "output_file.h"
-#include "progress.h"
 #include "quant/quant.h"
 #include "quantize_folder.h"
 #include "quantize_json.h"
@@ -27,7 +24,6 @@
 #include "store.h"
 #include "telemetry/telemetry.h"
 #include "verb.h"
-#include "work/work_file.h"
 
 namespace slm::cli {
 namespace {
@@ -77,9 +73,9 @@ Result<quant::Recipe> WithTypes(const QuantizeOptions& o, quant::Recipe r) {
   if (r.types.empty() && !o.types.empty())
     return Error(Code::kInvalidArgument, "--types: none of them is a type of blocks", "name types of 4 to 8 bits");
   if (r.types.empty()) return r;  // --type f16
-  if (o.gate.max_kld && !is_named && !has_budget) r.most_kld = std::max(*o.gate.max_kld, std::numeric_limits<double>::min());
+  if (o.gate.max_kld && !is_named && !has_budget) r.most_kld = o.gate.max_kld;
   r.body_bpw_is_wish = o.body_bpw < 0;
-  if (o.body_bpw < 0 && (o.bpw > 0 || r.most_kld > 0)) r.body_bpw = 0;  // the usual limit is no budget of its own
+  if (o.body_bpw < 0 && (o.bpw > 0 || r.most_kld)) r.body_bpw = 0;  // the usual limit is no budget of its own
   return r;
 }
 

@@ -46,12 +46,6 @@ struct Run {
   bool calibrated() const { return plan.recipe.how.calibrated(); }
 };
 
-Status WriteText(const std::string& path, const std::string& text, const Io& io) {
-  SLM_ASSIGN_OR_RETURN(OutputFile file, OpenOutput(path, io));
-  SLM_RETURN_IF_ERROR(WriteUnlessCancelled(file, std::as_bytes(std::span(text)), path, io));
-  return file.Commit();
-}
-
 Status WriteWeights(Run& run, const PartFolder& part, Io& io) {
   const std::string path = part.File("model.safetensors");
   SLM_ASSIGN_OR_RETURN(OutputFile file, OpenOutput(path, io));
@@ -92,11 +86,11 @@ Status WriteFiles(Run& run, PartFolder& part, Io& io) {
   std::string source;
   for (const auto& [name, text] : files) {
     if (name == "config.json") source = text;
-    else SLM_RETURN_IF_ERROR(WriteText(part.File(name), text, io));
+    else SLM_RETURN_IF_ERROR(WriteTextFile(part.File(name), text, io));
   }
   const auto write_config = [&]() -> Status {
     SLM_ASSIGN_OR_RETURN(const std::string config, ConfigOf(run, source));
-    return WriteText(part.File("config.json"), config, io);
+    return WriteTextFile(part.File("config.json"), config, io);
   };
   SLM_RETURN_IF_ERROR(write_config());
   if (run.q.gate.off) return Ok();

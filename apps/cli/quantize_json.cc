@@ -1,7 +1,11 @@
 // See quantize_json.h.
 #include "quantize_json.h"
 
+#include <algorithm>
+#include <cctype>
 #include <nlohmann/json.hpp>
+
+#include "quantize_types.h"
 
 namespace slm::cli {
 using nlohmann::ordered_json;
@@ -18,6 +22,36 @@ ordered_json CalibrationJson(const quant::Recipe& r) {
           {"fold_rows", r.fold_rows},
           {"most_energy", r.most_energy},
           {"gate_sequences", r.gate_sequences}};
+}
+
+std::string LowerName(DType dtype) {
+  std::string name(Info(dtype).name);
+  std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return name;
+}
+
+ordered_json RecipeJson(const quant::Recipe& r) {
+  ordered_json allocation = nullptr;
+  if (r.allocates()) {
+    ordered_json types = ordered_json::array();
+    for (const DType t : r.types) types.push_back(LowerName(t));
+    allocation = {{"by", "least expected KLD, measured on the calibration text"},
+                  {"candidates", types},
+                  {"most_kld", r.most_kld ? ordered_json(*r.most_kld) : ordered_json(nullptr)},
+                  {"most_tries", r.most_kld ? kMostTries : 1},
+                  {"sequences", r.measured_sequences},
+                  {"rows", r.measured_rows},
+                  {"followed_tokens", r.followed_tokens}};
+  }
+  return {{"recipe", r.name},
+          {"type", r.allocates() ? "measured" : LowerName(r.body)},
+          {"head", LowerName(r.head)},
+          {"search", r.search == quant::Search::kRefit ? "refit" : "rtn"},
+          {"budget_bpw", r.bpw > 0 ? ordered_json(r.bpw) : ordered_json(nullptr)},
+          {"body_bpw_limit", r.body_bpw > 0 ? ordered_json(r.body_bpw) : ordered_json(nullptr)},
+          {"norms", "f32"},
+          {"allocation", std::move(allocation)},
+          {"calibration", CalibrationJson(r)}};
 }
 
 ordered_json TextJson(const quant::CalibrationText& text) {

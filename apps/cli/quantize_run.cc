@@ -49,7 +49,7 @@ Status WriteTensors(QuantizeRun& run, WorkFile& work, Io& io) {
 }
 
 // Another try may follow: the budget is missed, and something loses less.
-bool TriesAgain(const QuantizeRun& run) { return run.plan.recipe.most_kld > 0 && !run.verdict->passed() && !run.tries.back().last; }
+bool TriesAgain(const QuantizeRun& run) { return run.plan.recipe.most_kld && !run.verdict->passed() && !run.tries.back().last; }
 
 Status JudgeAndCommit(QuantizeRun& run, WorkFile& work, Io& io) {
   if (!run.gate.off) {
@@ -99,7 +99,7 @@ Status Measure(QuantizeRun& run, Io& io) {
 
 Status WriteQuantized(QuantizeRun& run, Io& io) {
   if (!run.plan.recipe.allocates()) return WriteFile(run, io);
-  if (run.plan.recipe.most_kld > 0 && IsDirect(run.out)) return WriteFile(run, io);  // refused before anything is measured
+  if (run.plan.recipe.most_kld && IsDirect(run.out)) return WriteFile(run, io);  // refused before anything is measured
 #ifdef __GLIBC__
   // Matrices come from the system and go back to it. In the heap, whose own threshold grows with what is freed, they would leave holes
   // between the text that is followed: measuring SmolLM2 then took 478 MB, not 246.
@@ -110,9 +110,9 @@ Status WriteQuantized(QuantizeRun& run, Io& io) {
     SLM_ASSIGN_OR_RETURN(const Try next, ChooseTypes(*run.sensitivities, run.tries, &run.plan));
     run.tries.push_back(next);
     SLM_RETURN_IF_ERROR(WriteFile(run, io));
-    const double most = run.plan.recipe.most_kld;
-    if (most <= 0) break;
-    run.notes.push_back(TryText(run.tries.size(), run.tries.back(), most));
+    const std::optional<double> most = run.plan.recipe.most_kld;
+    if (!most) break;
+    run.notes.push_back(TryText(run.tries.size(), run.tries.back(), *most));
     if (!TriesAgain(run)) break;
     io.Note(run.notes.back());
   }

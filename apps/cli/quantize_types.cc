@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -32,36 +31,6 @@ ordered_json PointJson(const quant::ExpectedPoint& p) { return {{"body_bpw", p.b
 
 }  // namespace
 
-std::string LowerName(DType dtype) {
-  std::string name(Info(dtype).name);
-  std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return name;
-}
-
-ordered_json RecipeJson(const quant::Recipe& r) {
-  ordered_json allocation = nullptr;
-  if (r.allocates()) {
-    ordered_json types = ordered_json::array();
-    for (const DType t : r.types) types.push_back(LowerName(t));
-    allocation = {{"by", "least expected KLD, measured on the calibration text"},
-                  {"candidates", types},
-                  {"most_kld", r.most_kld > 0 ? ordered_json(r.most_kld) : ordered_json(nullptr)},
-                  {"most_tries", r.most_kld > 0 ? kMostTries : 1},
-                  {"sequences", r.measured_sequences},
-                  {"rows", r.measured_rows},
-                  {"followed_tokens", r.followed_tokens}};
-  }
-  return {{"recipe", r.name},
-          {"type", r.allocates() ? "measured" : LowerName(r.body)},
-          {"head", LowerName(r.head)},
-          {"search", r.search == quant::Search::kRefit ? "refit" : "rtn"},
-          {"budget_bpw", r.bpw > 0 ? ordered_json(r.bpw) : ordered_json(nullptr)},
-          {"body_bpw_limit", r.body_bpw > 0 ? ordered_json(r.body_bpw) : ordered_json(nullptr)},
-          {"norms", "f32"},
-          {"allocation", std::move(allocation)},
-          {"calibration", CalibrationJson(r)}};
-}
-
 std::optional<double> NextBudget(std::span<const Try> tries, double most_kld) {
   if (tries.empty()) return kFirstShare * most_kld;
   if (tries.size() + 1 >= kMostTries) return std::nullopt;
@@ -72,14 +41,14 @@ std::optional<double> NextBudget(std::span<const Try> tries, double most_kld) {
 Result<Try> ChooseTypes(const quant::Sensitivities& sensitivities, std::span<const Try> tries, quant::Plan* plan) {
   const quant::Recipe& r = plan->recipe;
   Try next;
-  if (r.most_kld <= 0) {
+  if (!r.most_kld) {
     const auto kind = r.bpw <= 0 && r.body_bpw_is_wish ? quant::BudgetKind::kWish : quant::BudgetKind::kFirm;
     SLM_ASSIGN_OR_RETURN(next.expected, quant::AllocateTypes(sensitivities, {.body_bpw = r.body_bpw, .bpw = r.bpw, .kind = kind}, plan));
     return next;
   }
   quant::Plan best = *plan;
   SLM_ASSIGN_OR_RETURN(const quant::ExpectedPoint least, quant::AllocateTypes(sensitivities, {}, &best));
-  for (std::optional<double> budget = NextBudget(tries, r.most_kld); budget && *budget > least.kld; *budget *= kStep) {
+  for (std::optional<double> budget = NextBudget(tries, *r.most_kld); budget && *budget > least.kld; *budget *= kStep) {
     SLM_ASSIGN_OR_RETURN(next.expected, quant::AllocateTypes(sensitivities, {.kld = *budget}, plan));
     if (next.expected.kld <= least.kld) break;
     if (tries.empty() || next.expected.bytes > tries.back().expected.bytes) return next;

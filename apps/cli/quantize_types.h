@@ -11,11 +11,6 @@
 
 namespace slm::cli {
 
-std::string LowerName(DType dtype);
-
-// The recipe with all choices, as --print-recipe shows it.
-nlohmann::ordered_json RecipeJson(const quant::Recipe& r);
-
 // Files are written and judged at most this often; the last time with the types that lose least.
 inline constexpr size_t kMostTries = 4;
 

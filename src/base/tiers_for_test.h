@@ -1,11 +1,18 @@
-// The ISA tiers that a test of kernels walks.
+// The ISA tiers that a test of kernels walks, and the one of a test that runs once for each.
 #pragma once
+#include <cstdlib>
 #include <cstring>
 #include <vector>
 
 #include "base/cpu_features.h"
 
 namespace slm {
+
+// SLM_FORCE_ISA chooses the tier, as for users.
+inline Isa TestIsa() {
+  const char* forced = std::getenv("SLM_FORCE_ISA");
+  return ChooseIsa(DetectCpu(), forced ? forced : "").Take();
+}
 
 // Tiers with kernels in this build that this machine can run, rising; the scalar one is always first.
 inline std::vector<Isa> RunnableTiers() {

@@ -23,9 +23,9 @@ const Attribute* Node::Find(std::string_view attribute) const {
   return nullptr;
 }
 
-int64_t Model::OpsetVersion(std::string_view opset_domain) const {
+int64_t OpsetVersion(std::span<const Opset> opsets, std::string_view domain) {
   for (const Opset& o : opsets)
-    if (o.domain == opset_domain) return o.version;
+    if (o.domain == domain) return o.version;
   return 0;
 }
 

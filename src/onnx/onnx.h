@@ -134,10 +134,12 @@ struct Model {
   Graph graph;
   std::vector<Function> functions;
   std::vector<std::pair<std::string, std::string>> metadata;
-  std::vector<ExternalFile> external_files;                   // in the order of first use
-  std::shared_ptr<const void> storage;                        // what `data` of every tensor points into
-  int64_t OpsetVersion(std::string_view opset_domain) const;  // 0: not imported
+  std::vector<ExternalFile> external_files;  // in the order of first use
+  std::shared_ptr<const void> storage;       // what `data` of every tensor points into
 };
+
+// Of a domain in what a model or function imports; 0: not imported.
+int64_t OpsetVersion(std::span<const Opset> opsets, std::string_view domain);
 
 // Newest operator set of ONNX's own domain that this build knows the meaning of. A newer one can be read, not executed.
 inline constexpr int64_t kNewestOpset = 28;

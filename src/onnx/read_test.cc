@@ -50,7 +50,7 @@ TEST(OnnxReader, EveryElementType) {
   const Model m = Parsed("types");
   EXPECT_EQ(m.producer_name, "seeds");
   EXPECT_EQ(m.ir_version, 13);
-  EXPECT_EQ(m.OpsetVersion(""), 25);
+  EXPECT_EQ(OpsetVersion(m.opsets, ""), 25);
   ASSERT_EQ(m.metadata.size(), 1u);
   EXPECT_EQ(m.metadata[0].second, "by hand");
   const std::pair<const char*, size_t> bytes[] = {{"float", 20}, {"int64", 40},     {"bool", 5}, {"complex128", 80}, {"bfloat16", 10},

@@ -13,6 +13,7 @@
 #include <random>
 
 #include "backend/cpu/block_runner.h"
+#include "base/tiers_for_test.h"
 #include "quant/awq.h"
 #include "quant/layer_weights.h"
 #include "quant/statistics.h"
@@ -22,11 +23,6 @@ namespace {
 using model::Role;
 
 const std::string kTiny = SLM_SOURCE_DIR "/tests/tiny/";
-
-Isa TestIsa() {
-  const char* forced = std::getenv("SLM_FORCE_ISA");
-  return ChooseIsa(DetectCpu(), forced ? forced : "").Take();
-}
 
 struct Opened {
   std::shared_ptr<const model::Model> model;

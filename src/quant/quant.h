@@ -5,6 +5,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -39,7 +40,7 @@ struct Recipe {
   // `body` with its stand-ins and picks. Empty: `body`.
   std::vector<DType> types = {};
   bool body_bpw_is_wish = true;              // where no types keep to body_bpw they are the smallest; else that is an error
-  double most_kld = 0;                       // the smallest types that are expected to keep to it; 0: bpw and body_bpw are the budget
+  std::optional<double> most_kld;            // the smallest types that are expected to keep to it; without: bpw and body_bpw are the budget
   int measured_sequences = 12;               // of the text; nothing is fitted to the last quarter, on which errors are judged
   int measured_rows = 64;                    // of each matrix
   int followed_tokens = 128;                 // of each judged sequence, on which a change of a layer is followed to the logits

@@ -9,6 +9,7 @@
 #include "base/threads.h"
 #include "quant/allocation/sensitivity.h"
 #include "quant/calibrate.h"
+#include "quant/calibrated_tensors.h"
 #include "quant/ggml_blocks.h"
 #include "quant/quant.h"
 
@@ -147,47 +148,6 @@ Status WriteKept(const Model& m, const Tensor& t, model::gguf::FileWriter& out) 
   return Ok();
 }
 
-// The tensors of calibrated layers, a layer at a time: the plan has them layer by layer.
-class LayerSource {
- public:
-  LayerSource(const Model& m, const Plan& plan, const WriteOptions& options, const Machine& machine)
-      : m_(m), plan_(plan), options_(options), machine_(machine) {}
-
-  // nullptr: not a tensor that calibration changes.
-  Result<const StoredTensor*> Find(const Choice& c) {
-    if (!plan_.recipe.calibrated() || c.layer < 0) return static_cast<const StoredTensor*>(nullptr);
-    if (!options_.text) return Error(Code::kInvalidArgument, "the recipe " + plan_.recipe.name + " needs calibration text");
-    if (!calibration_) {
-      const std::shared_ptr<const Model> borrowed(std::shared_ptr<void>(), &m_);
-      SLM_ASSIGN_OR_RETURN(calibration_, Calibration::Start(borrowed, TaskOf(plan_), *options_.text, machine_, options_.cancelled));
-    }
-    while (at_ < c.layer) {
-      ++at_;
-      if (at_ < c.layer) {  // an earlier run finished it
-        SLM_RETURN_IF_ERROR(calibration_->Skip());
-      } else {
-        SLM_ASSIGN_OR_RETURN(layer_, calibration_->Next());
-        reports_.push_back(layer_.report);
-      }
-      if (options_.layer_done) options_.layer_done(at_ + 1);
-    }
-    SLM_ASSERT(at_ == c.layer);
-    const auto it = layer_.tensors.find(c.tensor);
-    return it == layer_.tensors.end() ? nullptr : &it->second;
-  }
-  std::vector<LayerReport> TakeReports() { return std::move(reports_); }
-
- private:
-  const Model& m_;
-  const Plan& plan_;
-  const WriteOptions& options_;
-  const Machine machine_;
-  std::unique_ptr<Calibration> calibration_;
-  int at_ = -1;
-  CalibratedLayer layer_;
-  std::vector<LayerReport> reports_;
-};
-
 // The tensors that an earlier run finished.
 Status TakeOver(const Plan& plan, const WriteOptions& options, model::gguf::FileWriter& out, const std::function<void(uint64_t)>& done,
                 Report* report) {
@@ -256,7 +216,7 @@ Result<Report> WriteGguf(const Model& m, const Plan& plan, const WriteOptions& o
   if (options.work) SLM_RETURN_IF_ERROR(options.work->Begun());
   Report report;
   TensorStream stream(m, *team, out);
-  LayerSource layers(m, plan, options, {team.get(), options.isa});
+  CalibratedTensors layers(m, TaskOf(plan), options, {team.get(), options.isa});
   uint64_t written = 0;
   const auto done = [&](uint64_t n) {
     written += n;
@@ -266,7 +226,7 @@ Result<Report> WriteGguf(const Model& m, const Plan& plan, const WriteOptions& o
   for (size_t i = report.tensors.size(); i < plan.choices.size(); ++i) {
     const Choice& c = plan.choices[i];
     double error = 0;
-    SLM_ASSIGN_OR_RETURN(const StoredTensor* stored, layers.Find(c));
+    SLM_ASSIGN_OR_RETURN(const StoredTensor* stored, layers.Find(c.tensor, c.layer));
     if (stored) {
       SLM_RETURN_IF_ERROR(out.Data(stored->bytes));
       error = stored->error;

@@ -46,12 +46,6 @@ std::string NameOf(const onnx::Node& n) { return n.domain.empty() ? n.op_type : 
 
 bool IsIf(const onnx::Node& n) { return n.domain.empty() && n.op_type == "If"; }
 
-int64_t OpsetOf(const std::vector<onnx::Opset>& opsets, const std::string& domain) {
-  for (const onnx::Opset& o : opsets)
-    if (o.domain == domain) return o.version;
-  return 0;
-}
-
 const Row* FindRow(const onnx::Node& n) {
   for (const Row& r : kRows)
     if (n.domain == r.domain && n.op_type == r.name) return &r;
@@ -141,7 +135,7 @@ class Runner {
     }
     const Row* row = FindRow(n);
     if (!row && !IsIf(n)) return Refuse("operator " + NameOf(n));
-    const int64_t opset = OpsetOf(opsets, n.domain), first = row ? row->first_opset : 1;
+    const int64_t opset = onnx::OpsetVersion(opsets, n.domain), first = row ? row->first_opset : 1;
     if (opset == 0) return Wrong("operator set '" + n.domain + "' is not imported");
     if (opset < first || (n.domain.empty() && opset > onnx::kNewestOpset))
       return Refuse(fmt::format("{} of operator set {}; known from {} to {}", NameOf(n), opset, first, onnx::kNewestOpset));
@@ -163,7 +157,7 @@ class Runner {
       inputs.push_back(name.empty() ? nullptr : scope.Find(name));
       if (!name.empty() && !inputs.back()) return Wrong("input '" + name + "' has no value");
     }
-    const Call call(n, OpsetOf(*frame.opsets, n.domain), std::move(inputs));
+    const Call call(n, onnx::OpsetVersion(*frame.opsets, n.domain), std::move(inputs));
     const onnx::Function* function = FunctionOf(n);
     auto made = function ? CallFunction(*function, call) : IsIf(n) ? RunBranch(call, frame, scope) : FindRow(n)->function(call);
     if (!made.ok()) return made.error();

@@ -3,23 +3,17 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "backend/cpu/cpu.h"
+#include "base/tiers_for_test.h"
 
 namespace slm::backend {
 
 inline std::string TinyPath(const std::string& name) { return std::string(SLM_SOURCE_DIR) + "/tests/tiny/models/" + name; }
-
-// SLM_FORCE_ISA chooses the tier, as for users: the suite runs once for each.
-inline Isa TestIsa() {
-  const char* forced = std::getenv("SLM_FORCE_ISA");
-  return ChooseIsa(DetectCpu(), forced ? forced : "").Take();
-}
 
 // A model on the back end; null, with the test failed, when something refuses.
 inline std::unique_ptr<Backend> OpenTiny(const std::string& path, const std::vector<std::string>& passes_off, const CpuOptions& o) {

@@ -42,7 +42,8 @@ Attribute Text(const char* name, std::string v) {
 
 class GenAiBuilder {
  public:
-  GenAiBuilder(const graph::Graph& g, const GenAiOptions& o) : g_(g), c_(g.model->config), options_(o), weights_(g, &out_.model.graph) {}
+  GenAiBuilder(const graph::Graph& g, Accuracy accuracy)
+      : g_(g), c_(g.model->config), accuracy_(accuracy), weights_(g, &out_.model.graph) {}
 
   Result<GenAiModel> Build() {
     onnx::Model& m = out_.model;
@@ -190,7 +191,7 @@ class GenAiBuilder {
       const std::string codes = b.offsets.empty() ? product : n.name + ".codes";
       Emit(kMicrosoft, "MatMulNBits", n.name, std::move(inputs), {codes},
            {Int("K", b.k), Int("N", b.n), Int("bits", b.bits), Int("block_size", b.block),
-            Int("accuracy_level", static_cast<int64_t>(options_.accuracy))});
+            Int("accuracy_level", static_cast<int64_t>(accuracy_))});
       if (!b.offsets.empty()) {
         const std::string rest = Step("MatMul", n.name + ".offsets", {BlockSums(x, b.block), b.offsets});
         Emit("", "Add", n.name + ".add_offsets", {codes, rest}, {product});
@@ -202,7 +203,7 @@ class GenAiBuilder {
     if (bias) Emit("", "Add", n.name + ".add_bias", {product, NameOf(n.inputs[2])}, {out});
   }
 
-  // Sums over the blocks of a row of x [B, S, K]: [B, S, K / block]. Products that share their input share them.
+  // Sums over the blocks of a row of x [B, T, K]: [B, T, K / block]. Products that share their input share them.
   std::string BlockSums(const std::string& x, int64_t block) {
     const std::string name = fmt::format("{}.sums_of_{}", x, block);
     if (!sums_.insert(name).second) return name;
@@ -253,7 +254,7 @@ class GenAiBuilder {
 
   const graph::Graph& g_;
   const model::ModelConfig& c_;
-  const GenAiOptions options_;
+  const Accuracy accuracy_;
   GenAiModel out_;
   Initializers weights_;
   std::string seqlens_, total_;
@@ -265,6 +266,6 @@ class GenAiBuilder {
 
 std::vector<std::string> PassesOffForGenAi() { return {"fuse_qkv", "fuse_gate_up"}; }
 
-Result<GenAiModel> BuildGenAiModel(const graph::Graph& g, const GenAiOptions& options) { return GenAiBuilder(g, options).Build(); }
+Result<GenAiModel> BuildGenAiModel(const graph::Graph& g, Accuracy accuracy) { return GenAiBuilder(g, accuracy).Build(); }
 
 }  // namespace slm::exporter

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
+#include "base/tiers_for_test.h"
 #include "quant/allocation/logit_change.h"
 
 namespace slm::quant {
@@ -18,11 +19,6 @@ namespace {
 using model::Role;
 
 const std::string kTiny = SLM_SOURCE_DIR "/tests/tiny/";
-
-Isa TestIsa() {
-  const char* forced = std::getenv("SLM_FORCE_ISA");
-  return ChooseIsa(DetectCpu(), forced ? forced : "").Take();
-}
 
 // A plan of some matrices of several widths, a head and a norm, and made-up sensitivities.
 struct Case {

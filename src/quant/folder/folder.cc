@@ -11,7 +11,7 @@
 #include "base/float16.h"
 #include "base/threads.h"
 #include "model/grouped/grouped.h"
-#include "quant/folder/calibrated.h"
+#include "quant/calibrated_tensors.h"
 #include "quant/folder/parts.h"
 
 namespace slm::quant {
@@ -264,6 +264,15 @@ uint64_t FolderNeedBytes(const Model& m, const FolderPlan& plan, const WriteOpti
          CalibrationBytes(m, plan.recipe.how, options.text->tokens(), options.text->longest(), options.n_threads);
 }
 
+namespace {
+CalibrationTask TaskOf(const FolderPlan& plan) {
+  CalibrationTask task{.recipe = plan.recipe.how, .matrices = {}, .vectors = VectorTypes::kOwn};
+  for (const FolderChoice& c : plan.choices)
+    if (c.packed && c.layer >= 0) task.matrices[c.tensor] = StoredForm::Of(FormOf(plan, c.tensor->dims[1]));
+  return task;
+}
+}  // namespace
+
 Result<FolderReport> WriteFolder(const Model& m, const FolderPlan& plan, const WriteOptions& options,
                                  const model::safetensors::ByteSink& sink) {
   if (options.n_threads < 1) return Error(Code::kInvalidArgument, fmt::format("{} threads", options.n_threads), "ask for at least 1");
@@ -274,12 +283,12 @@ Result<FolderReport> WriteFolder(const Model& m, const FolderPlan& plan, const W
   SLM_RETURN_IF_ERROR(out.Begin(sink));
   FolderReport report;
   MatrixMaker maker(m, plan, *team);
-  CalibratedFolder layers(m, plan, options, {team.get(), options.isa});
+  CalibratedTensors layers(m, TaskOf(plan), options, {team.get(), options.isa});
   uint64_t written = 0;
   for (const FolderChoice& c : plan.choices) {
     FolderTensorReport r{c.tensor->name, std::string(model::TypeName(*c.tensor)), std::string(model::TypeName(*c.tensor)), 0, 0};
     const std::vector<FolderPart> parts = PartsOf(plan, c);
-    SLM_ASSIGN_OR_RETURN(StoredTensor * stored, layers.Find(c));
+    SLM_ASSIGN_OR_RETURN(StoredTensor * stored, layers.Find(c.tensor, c.layer));
     if (c.packed) {
       GroupedCodes codes;
       if (stored) {
