@@ -76,7 +76,7 @@ struct Line {
 Result<int> ParseAndRun(const Verb& verb, Line line, Io& io) {
   CLI::App app(verb.summary, std::string("slm ") + verb.name);
   bool json = false;
-  app.add_flag("--json", json, "exactly one JSON document on stdout, nothing else");
+  app.add_flag("--json", json, "JSON on stdout and nothing else: one document, or one a line where the verb says so");
   const Body body = verb.declare(app, io);
   SLM_RETURN_IF_ERROR(CheckNumbers(app, line.words));
   std::vector<std::string>& arguments = line.words;
