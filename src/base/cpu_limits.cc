@@ -39,7 +39,7 @@ bool HasWord(std::string_view list, std::string_view word) {
 
 // The group's path as seen below a mount that shows `root` of its hierarchy; empty when the mount shows another part of it.
 std::string BelowMount(std::string_view path, std::string_view root) {
-  if (path.size() > kMaxPath || path.find("..") != std::string_view::npos) return "";
+  if (!path.starts_with('/') || path.size() > kMaxPath || path.find("..") != std::string_view::npos) return "";
   if (root == "/") return std::string(path);
   if (path.substr(0, root.size()) != root) return "";
   path.remove_prefix(root.size());

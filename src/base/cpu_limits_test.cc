@@ -121,6 +121,12 @@ TEST_F(Machine, NonsenseIsPassedOver) {
   EXPECT_EQ(Cores(kEight), 4);
 }
 
+TEST(CpuGroups, APathThatDoesNotBeginAtTheRootIsPassedOver) {
+  const auto groups = CpuGroups("0::.other", "24 0 0:30 / /sys/fs/. rw - cgroup2 cgroup2 rw");
+  ASSERT_EQ(groups.size(), 1U);
+  EXPECT_EQ(groups[0].folder, "/sys/fs/.") << "glued to its mount it would name a folder outside";
+}
+
 TEST(AllowedCpus, ThisMachine) {
   const std::vector<int> allowed = AllowedCpus();
   ASSERT_FALSE(allowed.empty());
