@@ -36,7 +36,7 @@ constexpr const char* kHelp =
     "/save FILE          write the conversation as JSON\n"
     "/load FILE          go on with a saved conversation\n"
     "/stats              numbers of the last answer and where each operator ran\n"
-    "/bye                leave (or Ctrl-D)\n"
+    "/bye                leave (also /exit, /quit, Ctrl-D)\n"
     "A line that ends in \\ goes on; \"\"\" begins and ends a block of lines. Ctrl-C stops an answer.\n";
 
 class Chat final : public decode::TokenSink {
@@ -150,10 +150,11 @@ void Chat::Set(const std::string& name, const std::string& value) {
   decode::SamplingOptions& s = generate_.sampling;
   std::istringstream in(value);
   const decode::GenerateOptions before = generate_;
+  Status usable;
   const auto read = [&](auto& target) {
     auto copy = target;
     if (in >> copy && (in >> std::ws).eof()) target = copy;
-    else io_.Note("'" + value + "' is not a number for " + name);
+    else usable = Error(Code::kInvalidArgument, "'" + value + "' is not a number for " + name, "/set shows the settings");
   };
   if (name == "temperature") read(s.temperature);
   else if (name == "top_k") read(s.top_k);
@@ -165,11 +166,11 @@ void Chat::Set(const std::string& name, const std::string& value) {
   else if (name == "frequency_penalty") read(s.frequency_penalty);
   else if (name == "max_tokens") read(generate_.max_tokens);
   else if (name == "seed") read(s.seed);
-  else io_.Note("no setting '" + name + "'; /help lists them");
-  Status usable = decode::CheckSampling(s, opened_.backend->capabilities().vocab_size);
+  else usable = Error(Code::kInvalidArgument, "no setting '" + name + "'", "/help lists them");
+  if (usable.ok()) usable = decode::CheckSampling(s, opened_.backend->capabilities().vocab_size);
   if (generate_.max_tokens < 0) usable = Error(Code::kInvalidArgument, "max_tokens is less than 0", "give 0 or more");
   if (usable.ok()) return;
-  io_.Note(ErrorLine(usable.error()));
+  slm::cli::Report(io_, usable.error());
   generate_ = before;
 }
 
@@ -218,12 +219,13 @@ Chat::Next Chat::Command(const std::string& line) {
   else if (command == "/set") {
     const size_t space = rest.find(' ');
     Set(rest.substr(0, space), space == std::string::npos ? "" : rest.substr(space + 1));
-  } else if ((command == "/save" || command == "/load") && rest.empty()) io_.Note(command + " needs the path of a file");
+  } else if ((command == "/save" || command == "/load") && rest.empty())
+    tell(Error(Code::kInvalidArgument, command + " needs the path of a file", command + " FILE"), "");
   else if (command == "/save") tell(Save(rest), "saved to " + rest);
   else if (command == "/load") tell(Load(rest), "loaded " + rest);
   else if (command == "/stats" && !last_) io_.Note("no answer yet");
   else if (command == "/stats") io_.err(PlacementText(*opened_.backend) + MeasuredText(*last_, opened_));
-  else io_.Note("no command '" + command + "'; /help lists them");
+  else tell(Error(Code::kInvalidArgument, "no command '" + command + "'", "/help lists them"), "");
   return Next::kGoOn;
 }
 

@@ -14,6 +14,7 @@
 #include "model/model.h"
 #include "open_model.h"
 #include "output_file.h"
+#include "progress.h"
 #include "store.h"
 #include "verb.h"
 
@@ -54,8 +55,8 @@ Result<int> ExportGguf(std::shared_ptr<model::Model> model, const ExportOptions&
                   {"lossless", true},
                   {"notes", nlohmann::json::array()}});
   else
-    io.Note(o.out + ": " + std::to_string(view->tensors.size()) + " tensors, " + std::to_string(written) +
-            " bytes, every value kept exactly");
+    io.Note(o.out + ": " + std::to_string(view->tensors.size()) + " tensors, " + FormatBytes(written) +
+            ", every value kept exactly");
   return int{kExitOk};
 }
 
@@ -82,7 +83,7 @@ Result<int> Export(const ExportOptions& o, Io& io) {
                   {"notes", r.notes}});
     return int{kExitOk};
   }
-  io.Note(o.out + ": " + std::to_string(r.matrices) + " matrices packed, " + std::to_string(r.bytes) + " bytes" +
+  io.Note(o.out + ": " + std::to_string(r.matrices) + " matrices packed, " + FormatBytes(r.bytes) +
           (r.notes.empty() ? ", every value kept exactly" : ""));
   for (const std::string& note : r.notes) io.Note("lossy: " + note);
   return int{kExitOk};

@@ -13,6 +13,7 @@
 #include "onnx/onnx.h"
 #include "open_model.h"
 #include "output_file.h"
+#include "progress.h"
 #include "text/tokenizer_json.h"
 #include "work/part_folder.h"
 
@@ -103,7 +104,7 @@ Result<int> ExportGenAi(std::shared_ptr<const model::Model> model, const GenAiRe
         {{"files", names}, {"bytes", bytes}, {"nodes", built.model.graph.nodes.size()}, {"context", context}, {"notes", built.notes}});
     return int{kExitOk};
   }
-  io.Note(r.out + ": " + std::to_string(built.model.graph.nodes.size()) + " nodes, " + std::to_string(bytes) + " bytes");
+  io.Note(r.out + ": " + std::to_string(built.model.graph.nodes.size()) + " nodes, " + FormatBytes(bytes));
   for (const std::string& note : built.notes) io.Note(note);
   return int{kExitOk};
 }

@@ -7,6 +7,7 @@
 
 #include "onnx/onnx.h"
 #include "output_file.h"
+#include "progress.h"
 
 namespace slm::cli {
 
@@ -42,14 +43,15 @@ Result<int> ExportOnnx(const std::string& path, const std::string& out, Io& io) 
   onnx::WriteOptions options;
   options.data_name = std::filesystem::path(data_path).filename().string();
   if (const Status s = onnx::WriteModel(m, options, sink, data_sink); !s.ok()) return s.error().At(path);
+  // An older message goes first: it must not be read with newer data should the work be cut off between the two.
+  if (data && std::filesystem::is_regular_file(out, unknown)) std::filesystem::remove(out, unknown);
   if (data) SLM_RETURN_IF_ERROR(data->Commit());
   SLM_RETURN_IF_ERROR(file.Commit());
   nlohmann::ordered_json files = {out};
   if (data) files.push_back(data_path);
   if (io.json) io.PrintJson({{"files", files}, {"bytes", message_bytes + data_bytes}});
   else
-    io.Note(out + ": " + std::to_string(message_bytes) + " bytes" +
-            (data ? ", weights in " + data_path + ": " + std::to_string(data_bytes) + " bytes" : ""));
+    io.Note(out + ": " + FormatBytes(message_bytes) + (data ? ", weights in " + data_path + ": " + FormatBytes(data_bytes) : ""));
   return int{kExitOk};
 }
 

@@ -66,6 +66,11 @@ class ChatTest(unittest.TestCase):
             self.assertIn("not a list of messages", chat(f"/load {path}\n").stderr.decode())
             self.assertNotEqual(chat("", "--load", path).returncode, 0)
 
+    def test_a_refused_command_is_a_line_of_json(self):
+        refused = answers("/set top_p x\n/set colour red\n/nonsense\n/load\n", "-n", "1")
+        self.assertEqual(["error" in line for line in refused], [True] * 4)
+        self.assertIn("'x' is not a number for top_p", refused[0]["error"]["message"])
+
     def test_save_spares_the_model_and_earlier_files(self):
         with tempfile.TemporaryDirectory() as folder:
             model = os.path.join(folder, "model")
