@@ -42,6 +42,27 @@ std::string Grid(const Axis& x, const Axis& y) {
   return s;
 }
 
+// A label's box on the page; the text is drawn on its lower edge.
+struct Label {
+  double left, right, bottom;
+  bool Hits(const Label& o) const { return left < o.right && o.left < right && std::abs(bottom - o.bottom) < kLine; }
+  static constexpr double kLine = 13;
+};
+
+// The height nearest to the wished one where the label covers none before it, above or below in whole lines; the wished one when all
+// are taken.
+double FreeHeight(Label wished, std::vector<Label>& taken) {
+  const double at = wished.bottom;
+  for (int i = 0; i < 40; ++i) {
+    wished.bottom = at + Label::kLine * (i % 2 != 0 ? -(i + 1) / 2 : i / 2);
+    const bool inside = wished.bottom > kTop && wished.bottom < kHeight - kBottom;
+    if (inside && std::none_of(taken.begin(), taken.end(), [&](const Label& o) { return wished.Hits(o); })) break;
+    if (i == 39) wished.bottom = at;
+  }
+  taken.push_back(wished);
+  return wished.bottom;
+}
+
 }  // namespace
 
 std::string Escaped(std::string_view text) {
@@ -69,13 +90,17 @@ std::string SizeChart(const std::vector<SizePoint>& points) {
   const Axis x{0, std::max(most_mb * 1.15, 1e-3), kLeft, kWidth - kRight};
   const Axis y{low, std::max(high, low + 1), kHeight - kBottom, kTop};
   std::string s = fmt::format("<svg viewBox=\"0 0 {} {}\" font-size=\"12\" role=\"img\">", kWidth, kHeight) + Grid(x, y);
+  std::vector<Label> taken;
   for (const SizePoint& p : points) {
     const bool last = &p == &points.back();
     const char* colour = last ? "#cf222e" : "#0969da";
     const double cx = x.At(static_cast<double>(p.bytes) / 1e6);
     s += Line(cx, y.At(Decade(std::max(0.0, p.kld - p.sigma))), cx, y.At(Decade(p.kld + p.sigma)), colour);
     s += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"{}\" fill=\"{}\"/>", cx, y.At(Decade(p.kld)), last ? 5 : 4, colour);
-    s += Text(cx + 8, y.At(Decade(p.kld)) - 6, cx > kWidth * 0.75 ? "end" : "start", p.label);
+    const bool before = cx > kWidth * 0.75;  // there is more room on the left
+    const double width = 7.0 * static_cast<double>(p.label.size()), at = before ? cx - 8 : cx + 8;
+    const Label wished{before ? at - width : at, before ? at : at + width, y.At(Decade(p.kld)) - 6};
+    s += Text(at, FreeHeight(wished, taken), before ? "end" : "start", p.label);
   }
   return s + "</svg>\n";
 }

@@ -9,6 +9,7 @@
 
 #include "fetch/digest.h"
 #include "gate/markup.h"
+#include "progress.h"
 
 namespace slm::cli {
 namespace {
@@ -45,6 +46,19 @@ std::string Row(const char* name, const std::string& value) {
 std::string Figure(double value, double sigma) {
   return std::isfinite(value) ? fmt::format("{:.6f}", value) + (std::isfinite(sigma) ? fmt::format(" ± {:.6f}", sigma) : "") : "";
 }
+std::string Rounded(const ordered_json& o, const char* key, int digits) {
+  const double value = Number(o, key);
+  return std::isfinite(value) ? fmt::format("{:.{}f}", value, digits) : "";
+}
+std::string Size(const ordered_json& o, const char* key) {
+  const auto it = o.is_object() ? o.find(key) : o.end();
+  return o.is_object() && it != o.end() && it->is_number_unsigned() ? FormatBytes(it->get<uint64_t>()) : "";
+}
+// The same with the exact number behind it.
+std::string ExactSize(const ordered_json& o, const char* key) {
+  const std::string size = Size(o, key);
+  return size.empty() ? size : size + " (" + Cell(o, key) + " bytes)";
+}
 std::string Code(const std::string& text) { return text.empty() ? text : "<code>" + text + "</code>"; }
 std::string Percent(double share) { return std::isfinite(share) ? fmt::format("{:.2f} %", 100 * share) : ""; }
 
@@ -52,12 +66,12 @@ std::string Summary(const ordered_json& run) {
   const ordered_json &source = Part(run, "source"), &file = Part(run, "file"), &machine = Part(run, "machine");
   const ordered_json& text = Part(Part(run, "calibration"), "text");
   std::string s = "<table>\n";
-  s += Row("source", Cell(source, "path")) + Row("bytes of the source", Cell(source, "bytes"));
+  s += Row("source", Cell(source, "path")) + Row("size of the source", ExactSize(source, "bytes"));
   s += Row("sha256 of the source", Code(Cell(source, "sha256")));
-  s += Row("file", Cell(file, "path")) + Row("bytes", Cell(run, "bytes")) + Row("sha256", Code(Cell(file, "sha256")));
-  s += Row("bits per weight", Cell(run, "bpw")) + Row("in the layers", Cell(run, "body_bpw"));
+  s += Row("file", Cell(file, "path")) + Row("size", ExactSize(run, "bytes")) + Row("sha256", Code(Cell(file, "sha256")));
+  s += Row("bits per weight", Rounded(run, "bpw", 3)) + Row("in the layers", Rounded(run, "body_bpw", 3));
   s += Row("calibration text", Cell(text, "source")) + Row("sha256 of that text", Code(Cell(text, "sha256")));
-  s += Row("seconds", Cell(run, "seconds")) + Row("peak resident bytes", Cell(run, "peak_rss_bytes"));
+  s += Row("seconds", Rounded(run, "seconds", 1)) + Row("peak memory", Size(run, "peak_rss_bytes"));
   s += Row("processor", Cell(machine, "cpu")) + Row("kernels", Cell(machine, "isa")) + Row("threads", Cell(machine, "threads"));
   s += Row("program", Cell(machine, "program"));
   return s + "</table>\n";
@@ -87,10 +101,10 @@ std::string Allocation(const ordered_json& allocation) {
   if (!allocation.contains("curve")) return {};
   std::string s = "<h2>Types by sensitivity</h2>\n<p>Matrices of the layers:";
   for (const auto& [type, n] : Part(allocation, "types").items()) s += " " + Escaped(n.dump()) + " " + Escaped(type);
-  s += ".</p>\n<table>\n<tr><th class=\"n\">bits in the layers</th><th class=\"n\">bytes</th><th class=\"n\">expected KLD</th></tr>\n";
+  s += ".</p>\n<table>\n<tr><th class=\"n\">bits in the layers</th><th class=\"n\">size</th><th class=\"n\">expected KLD</th></tr>\n";
   const auto row = [&](const ordered_json& p, const char* mark) {
     s += fmt::format("<tr><td class=\"n\">{:.3f}</td><td class=\"n\">{}</td><td class=\"n\">{:.6f}{}</td></tr>\n", Number(p, "body_bpw"),
-                     Cell(p, "bytes"), Number(p, "kld"), mark);
+                     Size(p, "bytes"), Number(p, "kld"), mark);
   };
   if (const ordered_json& curve = Part(allocation, "curve"); curve.is_array())
     for (const ordered_json& p : curve) row(p, "");
@@ -100,14 +114,17 @@ std::string Allocation(const ordered_json& allocation) {
 
 std::string Tensors(const ordered_json& tensors) {
   std::string s =
-      "<table>\n<tr><th>tensor</th><th>from</th><th>to</th><th class=\"n\">bytes</th><th class=\"n\">relative error</th>"
-      "<th class=\"n\">KLD of its errors</th><th class=\"n\">expected KLD</th></tr>\n";
+      "<p>Relative error: of the values themselves. A calibrated recipe spends it where the inputs are small, so it may grow while the model "
+      "loses less. Sensitivity: nats of KLD that a relative error of 1 in the tensor's products would cost, measured with small errors; "
+      "expected KLD: what its type costs by that.</p>\n"
+      "<table>\n<tr><th>tensor</th><th>from</th><th>to</th><th class=\"n\">size</th><th class=\"n\">relative error</th>"
+      "<th class=\"n\">sensitivity</th><th class=\"n\">expected KLD</th></tr>\n";
   if (tensors.is_array())
     for (const ordered_json& t : tensors) {
       const auto figure = [](double x) { return std::isfinite(x) ? fmt::format("{:.6f}", x) : ""; };
       const ordered_json& sensitivity = Part(t, "sensitivity");
       s += fmt::format("<tr><td>{}</td><td>{}</td><td>{}</td>", Cell(t, "name"), Cell(t, "from"), Cell(t, "scheme"));
-      s += fmt::format("<td class=\"n\">{}</td><td class=\"n\">{}</td>", Cell(t, "bytes"), figure(Number(t, "error")));
+      s += fmt::format("<td class=\"n\">{}</td><td class=\"n\">{}</td>", Size(t, "bytes"), figure(Number(t, "error")));
       s += fmt::format("<td class=\"n\">{}</td><td class=\"n\">{}</td></tr>\n", figure(Number(sensitivity, "kld")),
                        figure(Number(sensitivity, "loss")));
     }

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "gate/markup.h"
@@ -53,6 +54,19 @@ TEST(ReportPage, OfARunThatSaysNothing) {
   for (const auto& run :
        {nlohmann::ordered_json(), nlohmann::ordered_json::array({1}), nlohmann::ordered_json({{"tensors", 3}, {"gate", 1}})})
     EXPECT_THAT(ReportPage(run, kKey, {}), HasSubstr("</html>"));
+}
+
+TEST(SizeCharts, LabelsOfLikePointsDoNotCoverEachOther) {
+  std::vector<SizePoint> points;
+  for (const char* label : {"one", "two", "three", "four"}) points.push_back({label, 5000000, 0.1, 0.001});
+  const std::string svg = SizeChart(points);
+  std::vector<double> heights;
+  for (const SizePoint& p : points) {
+    const size_t text = svg.rfind(" y=\"", svg.find(">" + p.label + "<"));
+    heights.push_back(std::stod(svg.substr(text + 4)));
+  }
+  std::sort(heights.begin(), heights.end());
+  for (size_t i = 1; i < heights.size(); ++i) EXPECT_GE(heights[i] - heights[i - 1], 12) << svg;
 }
 
 TEST(SizeCharts, HaveAPlaceForEveryPoint) {
