@@ -54,9 +54,7 @@ Result<int> ExportGguf(std::shared_ptr<model::Model> model, const ExportOptions&
                   {"tensors", view->tensors.size()},
                   {"lossless", true},
                   {"notes", nlohmann::json::array()}});
-  else
-    io.Note(o.out + ": " + std::to_string(view->tensors.size()) + " tensors, " + FormatBytes(written) +
-            ", every value kept exactly");
+  else io.Note(o.out + ": " + std::to_string(view->tensors.size()) + " tensors, " + FormatBytes(written) + ", every value kept exactly");
   return int{kExitOk};
 }
 

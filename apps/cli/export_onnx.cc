@@ -50,8 +50,7 @@ Result<int> ExportOnnx(const std::string& path, const std::string& out, Io& io) 
   nlohmann::ordered_json files = {out};
   if (data) files.push_back(data_path);
   if (io.json) io.PrintJson({{"files", files}, {"bytes", message_bytes + data_bytes}});
-  else
-    io.Note(out + ": " + FormatBytes(message_bytes) + (data ? ", weights in " + data_path + ": " + FormatBytes(data_bytes) : ""));
+  else io.Note(out + ": " + FormatBytes(message_bytes) + (data ? ", weights in " + data_path + ": " + FormatBytes(data_bytes) : ""));
   return int{kExitOk};
 }
 

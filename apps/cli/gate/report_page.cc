@@ -114,7 +114,8 @@ std::string Allocation(const ordered_json& allocation) {
 
 std::string Tensors(const ordered_json& tensors) {
   std::string s =
-      "<p>Relative error: of the values themselves. A calibrated recipe spends it where the inputs are small, so it may grow while the model "
+      "<p>Relative error: of the values themselves. A calibrated recipe spends it where the inputs are small, so it may grow while the "
+      "model "
       "loses less. Sensitivity: nats of KLD that a relative error of 1 in the tensor's products would cost, measured with small errors; "
       "expected KLD: what its type costs by that.</p>\n"
       "<table>\n<tr><th>tensor</th><th>from</th><th>to</th><th class=\"n\">size</th><th class=\"n\">relative error</th>"
