@@ -112,6 +112,15 @@ void Set(Array& a, int64_t at, double x) {
   a.i[k] = IsBool(a.type) ? (x != 0 ? 1 : 0) : WrapTo(a.type, v);
 }
 
+bool Less64(ElementType type, int64_t a, int64_t b) {
+  return type == ElementType::kUint64 ? static_cast<uint64_t>(a) < static_cast<uint64_t>(b) : a < b;
+}
+
+bool Less(const Array& array, int64_t a, int64_t b) {
+  if (IsInteger(array.type)) return Less64(array.type, array.i[static_cast<size_t>(a)], array.i[static_cast<size_t>(b)]);
+  return Number(array, a) < Number(array, b);
+}
+
 Error Refuse(std::string what) {
   return Error(Code::kUnsupported, "unsupported: " + std::move(what), "compare this case with another runtime");
 }

@@ -35,6 +35,10 @@ double Number(const Array& a, int64_t at);
 // Sets a value of any numeric array: rounded to a floating type, wrapped to an integer type.
 void Set(Array& a, int64_t at, double x);
 
+// a < b of two values of an integer type of any width, and of two values of a numeric array; no order with NaN.
+bool Less64(ElementType type, int64_t a, int64_t b);
+bool Less(const Array& array, int64_t a, int64_t b);
+
 Error Refuse(std::string what);           // kUnsupported
 Error Wrong(std::string what);            // kCorrupt: the node is not what its operator allows
 Result<int64_t> Count(const Dims& dims);  // kLimit above kMaxValues

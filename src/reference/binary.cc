@@ -6,10 +6,6 @@
 namespace slm::reference {
 namespace {
 
-bool Less64(ElementType t, int64_t a, int64_t b) {
-  return t == ElementType::kUint64 ? static_cast<uint64_t>(a) < static_cast<uint64_t>(b) : a < b;
-}
-
 struct Pair {
   const Array *a, *b;
   Dims dims;

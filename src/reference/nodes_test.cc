@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -38,6 +39,15 @@ std::vector<std::byte> Bytes(const fs::path& path) {
   return {first, first + chars.size()};
 }
 
+Tolerance ToleranceOf(const fs::path& folder) {
+  std::ifstream in(folder / "tolerance.json");
+  std::string text;
+  std::getline(in, text);
+  Tolerance t{0, 0};
+  EXPECT_EQ(std::sscanf(text.c_str(), R"({"rtol": %lf, "atol": %lf})", &t.relative, &t.absolute), 2) << folder;
+  return t;
+}
+
 TEST(Reference, AgreesWithNodeTests) {
   const auto cases = Cases();
   ASSERT_GT(cases.size(), 40u);
@@ -49,8 +59,7 @@ TEST(Reference, AgreesWithNodeTests) {
     const auto want = Tensors(c / "test_data_set_0", "output");
     ASSERT_FALSE(want.empty());
     for (size_t k = 0; k < want.size(); ++k) {
-      const bool half = onnx::Info(want[k].type).bits == 16 && !want[k].f.empty();
-      const Difference d = Compare(got.value()[k], want[k], half ? Tolerance{2e-2, 1e-2} : Tolerance{1e-3, 1e-6});
+      const Difference d = Compare(got.value()[k], want[k], ToleranceOf(c));
       EXPECT_FALSE(d.differs) << c << ": " << d.where;
     }
   }

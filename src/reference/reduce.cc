@@ -11,6 +11,8 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
+bool IsWide(ElementType t) { return IsInteger(t) && onnx::Info(t).bits == 64; }
+
 struct Reduced {
   std::vector<int64_t> place;  // of each value of x in y
   Dims dims;                   // of y
@@ -48,7 +50,7 @@ Result<Reduced> Layout(const Call& c, const Array& x) {
 template <class Each, class Fold, class Last>
 Result<Arrays> Reduce(const Call& c, Accept accept, double start, Each each, Fold fold, Last last) {
   SLM_ASSIGN_OR_RETURN(const Array* x, c.In(0, accept));
-  if (IsInteger(x->type) && onnx::Info(x->type).bits == 64)
+  if (IsWide(x->type))
     for (const int64_t v : x->i)
       if (v > (int64_t{1} << 52) || v < -(int64_t{1} << 52)) return Refuse("64-bit integers beyond 2^52");
   SLM_ASSIGN_OR_RETURN(const Reduced r, Layout(c, *x));
@@ -60,6 +62,29 @@ Result<Arrays> Reduce(const Call& c, Accept accept, double start, Each each, Fol
   }
   for (int64_t k = 0; k < y.size(); ++k) Set(y, k, last(sums[static_cast<size_t>(k)], static_cast<double>(r.n)));
   return One(std::move(y));
+}
+
+// The same for 64-bit integers, which doubles do not hold: folded as integers, modulo 2^64.
+template <class Fold>
+Result<Arrays> ReduceWide(const Call& c, int64_t start, Fold fold) {
+  SLM_ASSIGN_OR_RETURN(const Array* x, c.In(0, Accept::kNumber));
+  SLM_ASSIGN_OR_RETURN(const Reduced r, Layout(c, *x));
+  SLM_ASSIGN_OR_RETURN(Array y, Zeros(x->type, r.dims));
+  std::fill(y.i.begin(), y.i.end(), start);
+  for (size_t k = 0; k < x->i.size(); ++k) {
+    int64_t& value = y.i[static_cast<size_t>(r.place[k])];
+    value = fold(value, x->i[k]);
+  }
+  return One(std::move(y));
+}
+bool OfWide(const Call& c) { return c.Optional(0) && IsWide(c.Optional(0)->type); }
+int64_t WidePlus(int64_t a, int64_t b) { return static_cast<int64_t>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b)); }
+int64_t WideTimes(int64_t a, int64_t b) { return static_cast<int64_t>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b)); }
+
+// Start of a fold to the largest (sign < 0) or smallest value.
+int64_t WideBound(ElementType t, int sign) {
+  if (t == ElementType::kUint64) return sign < 0 ? 0 : -1;  // -1: all bits set
+  return sign < 0 ? std::numeric_limits<int64_t>::min() : std::numeric_limits<int64_t>::max();
 }
 
 double Plus(double a, double b) { return a + b; }
@@ -91,9 +116,10 @@ Result<Arrays> ArgBest(const Call& c, Best best) {
     for (int64_t i = 0; i < l.inner; ++i) {
       int64_t found = 0;
       for (int64_t k = 1; k < l.n; ++k) {
-        const double v = Number(*x, (o * l.n + k) * l.inner + i), w = Number(*x, (o * l.n + found) * l.inner + i);
-        if (best == Best::kLargest ? v > w : v < w) found = k;
-        else if (last && v == w) found = k;
+        const int64_t v = (o * l.n + k) * l.inner + i, w = (o * l.n + found) * l.inner + i;
+        const bool more = Less(*x, w, v), less = Less(*x, v, w);
+        if (best == Best::kLargest ? more : less) found = k;
+        else if (last && !more && !less) found = k;
       }
       y.i[static_cast<size_t>(o * l.inner + i)] = found;
     }
@@ -102,19 +128,28 @@ Result<Arrays> ArgBest(const Call& c, Best best) {
 
 }  // namespace
 
-Result<Arrays> ReduceSum(const Call& c) { return Reduce(c, Accept::kNumber, 0, Same, Plus, AsIs); }
+Result<Arrays> ReduceSum(const Call& c) { return OfWide(c) ? ReduceWide(c, 0, WidePlus) : Reduce(c, Accept::kNumber, 0, Same, Plus, AsIs); }
 Result<Arrays> ReduceMean(const Call& c) {
   return Reduce(c, Accept::kNumber, 0, Same, Plus, [](double sum, double n) { return sum / n; });
 }
 Result<Arrays> ReduceProd(const Call& c) {
+  if (OfWide(c)) return ReduceWide(c, 1, WideTimes);
   return Reduce(
       c, Accept::kNumber, 1, Same, [](double a, double b) { return a * b; }, AsIs);
 }
 Result<Arrays> ReduceMax(const Call& c) {
+  if (OfWide(c)) {
+    const ElementType t = c.Optional(0)->type;
+    return ReduceWide(c, WideBound(t, -1), [t](int64_t a, int64_t b) { return Less64(t, a, b) ? b : a; });
+  }
   return Reduce(
       c, Accept::kOrdered, Bound(c, -1), Same, [](double a, double b) { return std::isnan(a) || a > b ? a : b; }, AsIs);
 }
 Result<Arrays> ReduceMin(const Call& c) {
+  if (OfWide(c)) {
+    const ElementType t = c.Optional(0)->type;
+    return ReduceWide(c, WideBound(t, 1), [t](int64_t a, int64_t b) { return Less64(t, b, a) ? b : a; });
+  }
   return Reduce(
       c, Accept::kOrdered, Bound(c, 1), Same, [](double a, double b) { return std::isnan(a) || a < b ? a : b; }, AsIs);
 }
@@ -148,12 +183,20 @@ Result<Arrays> CumSum(const Call& c) {
   SLM_ASSIGN_OR_RETURN(const int64_t axis, Axis(given[0], x->dims.size()));
   const Lanes l = LanesOf(x->dims, axis);
   const bool exclusive = c.Int("exclusive", 0) != 0, reverse = c.Int("reverse", 0) != 0;
+  const bool wide = IsWide(x->type);
   Array y = *x;
   for (int64_t o = 0; o < l.outer; ++o)
     for (int64_t i = 0; i < l.inner; ++i) {
       double sum = 0;
+      int64_t wide_sum = 0;
       for (int64_t step = 0; step < l.n; ++step) {
         const int64_t k = reverse ? l.n - 1 - step : step, at = (o * l.n + k) * l.inner + i;
+        if (wide) {
+          const int64_t before = wide_sum;
+          wide_sum = WidePlus(wide_sum, x->i[static_cast<size_t>(at)]);
+          y.i[static_cast<size_t>(at)] = exclusive ? before : wide_sum;
+          continue;
+        }
         if (exclusive) Set(y, at, sum);
         sum += Number(*x, at);
         if (!exclusive) Set(y, at, sum);
@@ -180,8 +223,7 @@ Result<Arrays> TopK(const Call& c) {
       const auto at = [&](int64_t k) { return (o * l.n + k) * l.inner + i; };
       std::iota(order.begin(), order.end(), 0);
       std::stable_sort(order.begin(), order.end(), [&](int64_t p, int64_t q) {  // the lower index first among equals
-        const double v = Number(*x, at(p)), w = Number(*x, at(q));
-        return largest ? v > w : v < w;
+        return largest ? Less(*x, at(q), at(p)) : Less(*x, at(p), at(q));
       });
       for (int64_t k = 0; k < top; ++k) {
         const int64_t to = (o * top + k) * l.inner + i;

@@ -107,6 +107,25 @@ def branches_and_functions():
         write(name, model, [a, np.array(condition)], [y.astype(np.float32), np.array(["a", "b"], object)], 1e-5, 1e-6)
 
 
+def wide_integers():
+    """64-bit integers whose neighbours are one double: order, sums, ends."""
+    x, u = np.array([2**62, 2**62 + 1, -5, 2**62 + 1], np.int64), np.array([7, 2**63, 2**63 + 1], np.uint64)
+    top = np.argsort(u)[::-1][:2]
+    nodes = [helper.make_node("ArgMax", ["x"], ["best"], axis=0, keepdims=0), helper.make_node("TopK", ["u", "two"], ["top", "order"]),
+             helper.make_node("CumSum", ["x", "zero"], ["sums"]), helper.make_node("Sub", ["sums", "x"], ["before"]),
+             helper.make_node("ReduceSum", ["x"], ["sum"], keepdims=0), helper.make_node("Sub", ["sum", "x"], ["rest"]),
+             helper.make_node("ReduceMax", ["u"], ["last"], keepdims=0), helper.make_node("Equal", ["u", "last"], ["is_last"]),
+             helper.make_node("ReduceMin", ["x"], ["least"], keepdims=0), helper.make_node("Equal", ["x", "least"], ["is_least"])]
+    with np.errstate(over="ignore"):
+        outputs = [np.argmax(x), top.astype(np.int64), np.cumsum(x) - x, x.sum() - x, u == u.max(), x == x.min()]
+    names = ["best", "order", "before", "rest", "is_last", "is_least"]
+    infos = [helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(v.dtype), v.shape) for n, v in zip(names, outputs)]
+    graph = helper.make_graph(nodes, "wide_integers", [helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(v.dtype), v.shape)
+                                                       for n, v in (("x", x), ("u", u))], infos,
+                              [numpy_helper.from_array(np.array(2, np.int64).reshape(1), "two"), numpy_helper.from_array(np.array(0, np.int64), "zero")])
+    write("own_wide_integers", helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 21)]), [x, u], outputs, 0, 0)
+
+
 def main():
     shutil.rmtree(OUT, ignore_errors=True)
     cases = {t.name: t for t in collect_testcases(None)}
@@ -117,6 +136,7 @@ def main():
         write(name, t.model, inputs, outputs, *((2e-2, 1e-2) if half else (max(t.rtol, 1e-5), max(t.atol, 1e-6))))
     rng = np.random.default_rng(11)
     branches_and_functions()
+    wide_integers()
     for make in (group_query_attention, skip_norm, matmul_nbits):
         make(rng)
 
