@@ -71,9 +71,7 @@ Status CheckIds(const GoldenAnswer& a, int vocab_size) {
              : Ok();
 }
 
-Status Proceed(const GoldenProgress& progress) {
-  return !progress || progress() ? Ok() : Status(Error(Code::kCancelled, "interrupted"));
-}
+Status Proceed(const GoldenProgress& progress) { return !progress || progress() ? Ok() : Status(Error(Code::kCancelled, "interrupted")); }
 
 Result<backend::Logits> Prefill(backend::Backend& b, std::span<const int32_t> prompt) {
   SLM_RETURN_IF_ERROR(b.Rewind(0));

@@ -15,8 +15,8 @@
 namespace slm::eval {
 
 struct GoldenStep {
-  std::vector<int32_t> ids;          // [n] most probable first, the lower id first among equals
-  std::vector<double> log_probs;     // [n] nats
+  std::vector<int32_t> ids;       // [n] most probable first, the lower id first among equals
+  std::vector<double> log_probs;  // [n] nats
 };
 
 struct GoldenAnswer {
@@ -33,9 +33,9 @@ Result<GoldenAnswer> RecordGolden(backend::Backend& backend, std::span<const int
                                   const GoldenProgress& progress = {});
 
 struct GoldenMatch {
-  double mean_kld = 0, max_kld = 0;    // nats a step, of the recorded distribution from this one
-  int64_t steps = 0, same_top = 0;     // steps, and those with the recorded most probable token
-  std::vector<int64_t> step_ns;        // time of each step's Forward of one token
+  double mean_kld = 0, max_kld = 0;  // nats a step, of the recorded distribution from this one
+  int64_t steps = 0, same_top = 0;   // steps, and those with the recorded most probable token
+  std::vector<int64_t> step_ns;      // time of each step's Forward of one token
 };
 
 // Feeds the recorded answers and compares each step. Errors: kInvalidArgument (ids outside the vocabulary, a context that is too short),
