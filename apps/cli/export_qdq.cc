@@ -14,6 +14,7 @@
 #include "base/threads.h"
 #include "export_qdq_manifest.h"
 #include "exporter/qdq/qdq.h"
+#include "fetch/digest.h"
 #include "graph/graph.h"
 #include "model/safetensors/writer.h"
 #include "onnx/onnx.h"
@@ -167,40 +168,50 @@ class QdqExport {
     return Ok();
   }
 
-  Status WriteGraph(const onnx::Model& m, const std::string& path, const onnx::ByteSink& data) const {
+  // A file of the folder that `write` gives the bytes of, and its digest.
+  template <class F>
+  Status WriteFile(const std::string& name, const PartFolder& part, const F& write) {
+    const std::string path = part.File(name);
     SLM_ASSIGN_OR_RETURN(OutputFile file, OpenOutput(path, io_));
-    const onnx::WriteOptions options{.data_name = "weights.bin"};
-    SLM_RETURN_IF_ERROR(onnx::WriteModel(m, options, [&](std::span<const std::byte> b) { return WriteUnlessCancelled(file, b, path, io_); }, data));
+    Digest digest(DigestKind::kSha256);
+    SLM_RETURN_IF_ERROR(write([&](std::span<const std::byte> b) {
+      digest.Add({reinterpret_cast<const char*>(b.data()), b.size()});
+      return WriteUnlessCancelled(file, b, path, io_);
+    }));
+    manifest_.files.emplace_back(name, digest.Hex());
     return file.Commit();
   }
 
   // Both graphs name the same places of one file: their large initializers are the same, in the same order.
-  Status WriteGraphs(const exporter::StaticModel& built, const PartFolder& part) const {
-    const std::string path = part.File("weights.bin");
-    SLM_ASSIGN_OR_RETURN(OutputFile weights, OpenOutput(path, io_));
+  Status WriteGraphs(const exporter::StaticModel& built, const PartFolder& part) {
+    const onnx::WriteOptions options{.data_name = "weights.bin"};
     uint64_t first = 0, second = 0;
-    SLM_RETURN_IF_ERROR(WriteGraph(built.prefill, part.File("prefill.onnx"), [&](std::span<const std::byte> b) {
-      first += b.size();
-      return WriteUnlessCancelled(weights, b, path, io_);
+    SLM_RETURN_IF_ERROR(WriteFile("weights.bin", part, [&](const onnx::ByteSink& weights) {
+      return WriteFile("prefill.onnx", part, [&](const onnx::ByteSink& message) {
+        return onnx::WriteModel(built.prefill, options, message, [&](std::span<const std::byte> b) {
+          first += b.size();
+          return weights(b);
+        });
+      });
     }));
-    SLM_RETURN_IF_ERROR(WriteGraph(built.decode, part.File("decode.onnx"), [&](std::span<const std::byte> b) {
-      second += b.size();
-      return Ok();
+    SLM_RETURN_IF_ERROR(WriteFile("decode.onnx", part, [&](const onnx::ByteSink& message) {
+      return onnx::WriteModel(built.decode, options, message, [&](std::span<const std::byte> b) {
+        second += b.size();
+        return Ok();
+      });
     }));
-    if (first != second) return Error(Code::kInternal, "prefill and decode have other weights");
-    return weights.Commit();
+    return first == second ? Ok() : Status(Error(Code::kInternal, "prefill and decode have other weights"));
   }
 
-  Status WriteHost(const exporter::StaticModel& built, const PartFolder& part) const {
-    const std::string path = part.File("host.safetensors");
-    SLM_ASSIGN_OR_RETURN(OutputFile file, OpenOutput(path, io_));
-    model::safetensors::FileWriter out;
-    for (const exporter::HostTensor& t : built.host) out.Tensor(t.name, t.dtype, t.dims, t.bytes);
-    SLM_RETURN_IF_ERROR(out.Begin([&](std::span<const std::byte> b) { return WriteUnlessCancelled(file, b, path, io_); }));
-    for (const exporter::HostTensor& t : built.host)
-      SLM_RETURN_IF_ERROR(t.write([&](std::span<const std::byte> b) { return out.Data(b); }));
-    SLM_RETURN_IF_ERROR(out.Finish());
-    return file.Commit();
+  Status WriteHost(const exporter::StaticModel& built, const PartFolder& part) {
+    return WriteFile("host.safetensors", part, [&](const onnx::ByteSink& sink) -> Status {
+      model::safetensors::FileWriter out;
+      for (const exporter::HostTensor& t : built.host) out.Tensor(t.name, t.dtype, t.dims, t.bytes);
+      SLM_RETURN_IF_ERROR(out.Begin(sink));
+      for (const exporter::HostTensor& t : built.host)
+        SLM_RETURN_IF_ERROR(t.write([&](std::span<const std::byte> b) { return out.Data(b); }));
+      return out.Finish();
+    });
   }
 
   void Report(const exporter::StaticModel& built, const TokenizerFiles& tokenizer) const {

@@ -24,8 +24,8 @@ ordered_json InputJson(const StaticInput& input, const exporter::StaticModel& bu
       j["rows"] = "mask";
       j["repeats"] = built.mask_repeats;
       j["window"] = input.window;
-      j["allowed"] = input.allowed;
-      j["masked"] = input.masked;
+      for (const auto& [key, value] : {std::pair{"allowed", input.allowed}, {"masked", input.masked}})
+        j[key] = built.input_dtype == "F32" ? ordered_json(value) : ordered_json(static_cast<int64_t>(value));
       return j;
   }
   j["table"] = input.table;
@@ -61,6 +61,8 @@ ordered_json ManifestOf(const QdqManifest& m, const model::Model& model, const Q
   const bool quantized = !m.schemes.empty();
   ordered_json source = ordered_json::array();
   for (const auto& [file, sha256] : m.source) source.push_back({{"file", file}, {"sha256", sha256}});
+  ordered_json files = ordered_json::object();
+  for (const auto& [file, sha256] : m.files) files[file] = sha256;
   ordered_json recipe = {{"weights", r.weights}};
   if (quantized) {
     recipe["matrices"] = m.schemes[0];
@@ -103,6 +105,7 @@ ordered_json ManifestOf(const QdqManifest& m, const model::Model& model, const Q
             {"head_dim", c.head_dim}}},
           {"context", m.context},
           {"graphs", {{{"file", "prefill.onnx"}, {"tokens", r.chunk}}, {{"file", "decode.onnx"}, {"tokens", 1}}}},
+          {"files", std::move(files)},
           {"weights_file", "weights.bin"},
           {"host_file", "host.safetensors"},
           {"inputs", std::move(inputs)},

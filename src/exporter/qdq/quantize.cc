@@ -168,7 +168,8 @@ class Writer {
       SLM_ASSIGN_OR_RETURN(x, Real(x));
     }
     const bool moves = Moves(n.op_type), entry = from_.cache_entries.contains(name);
-    copy.outputs = {name + ".float"};
+    copy.name = name + ".float";
+    copy.outputs = {copy.name};
     out_.graph.nodes.push_back(std::move(copy));
     Pair p;
     Range range;

@@ -21,6 +21,8 @@ using onnx::ElementType;
 using Dims = std::vector<int64_t>;
 using Names = std::vector<std::string>;
 
+constexpr const char* kLogits = "logits";
+
 class StaticBuilder {
  public:
   StaticBuilder(const graph::Graph& g, int64_t tokens, int64_t slots)
@@ -61,7 +63,9 @@ class StaticBuilder {
     return name;
   }
 
-  std::string Emit(const char* op, const std::string& name, Names inputs, std::vector<Attribute> attributes = {}) {
+  // A node with one output that has the node's name.
+  std::string Emit(const char* op, const std::string& node, Names inputs, std::vector<Attribute> attributes = {}) {
+    const std::string name = node == g_.values[g_.output_logits].name ? kLogits : node;
     onnx::Node n;
     n.name = name, n.op_type = op;
     n.inputs = std::move(inputs), n.outputs = {name}, n.attributes = std::move(attributes);
@@ -101,6 +105,7 @@ class StaticBuilder {
 
   std::string NameOf(ValueId v) const {
     if (const auto it = names_.find(v); it != names_.end()) return it->second;
+    if (v == g_.output_logits) return kLogits;
     return g_.values[v].name;
   }
   void SetRange(const std::string& value, const std::string& key, float factor = 1) {
@@ -153,7 +158,7 @@ class StaticBuilder {
       const ValueId v = n.inputs[i];
       return graph::IsFixed(g_, v) ? FixedVector(v, g_.values[v].name) : NameOf(v);
     };
-    SetRange(NameOf(out), NameOf(out), FactorOf(out));
+    SetRange(NameOf(out), g_.values[out].name, FactorOf(out));
     switch (n.op) {
       case Op::kGather: names_[out] = "embeddings"; return Ok();
       case Op::kGemm: return Product(n);
@@ -255,8 +260,8 @@ class StaticBuilder {
     const std::string all_values = Emit("Concat", n.name + ".values", {past_value, value}, {Int("axis", 2)});
     for (const std::string& entry : {key, value}) out_.cache_entries.insert(entry);
     for (const std::string& slot : {past_key, past_value, all_keys, all_values}) out_.cache.insert(slot);
-    for (const std::string& of_keys : {key, past_key, all_keys}) SetRange(of_keys, NameOf(keys));
-    for (const std::string& of_values : {value, past_value, all_values}) SetRange(of_values, NameOf(values));
+    for (const std::string& of_keys : {key, past_key, all_keys}) SetRange(of_keys, g_.values[keys].name);
+    for (const std::string& of_values : {value, past_value, all_values}) SetRange(of_values, g_.values[values].name);
     std::string scores = Emit("MatMul", n.name + ".scores", {q, all_keys});
     if (const float cap = n.Float(AttrKey::kSoftcap); cap != 0) {
       const std::string by = Vector(n.name + ".cap", std::vector<float>{cap});
