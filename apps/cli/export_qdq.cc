@@ -31,7 +31,9 @@ using nlohmann::ordered_json;
 
 constexpr int kUsualContext = 2048;
 
-quant::WeightScheme Channel(int bits) { return {.storage = quant::Storage::kGrid, .grid = quant::Scheme::kSymmetric, .bits = bits, .group = 0}; }
+quant::WeightScheme Channel(int bits) {
+  return {.storage = quant::Storage::kGrid, .grid = quant::Scheme::kSymmetric, .bits = bits, .group = 0};
+}
 
 quant::StaticRecipe RecipeNamed(const std::string& weights) {
   const auto& all = quant::Recipes();
@@ -39,6 +41,7 @@ quant::StaticRecipe RecipeNamed(const std::string& weights) {
     return *std::find_if(all.begin(), all.end(), [&](const quant::Recipe& r) { return r.name == name; });
   };
   quant::StaticRecipe r{.body = Channel(8), .down = Channel(8), .head = Channel(8), .how = named("fast")};
+  r.how.sequences = 8;  // for ranges; codes of 8 bits are not calibrated
   if (weights == "w8") return r;
   r.how = named("default");  // 4 bits need error feedback; the head and what a massive activation enters stay at 8
   r.how.fold = false;
@@ -101,7 +104,8 @@ class QdqExport {
                    fmt::format("use --ctx {} or less", own));
     manifest_.context = r_.context > 0 ? r_.context : own > 0 ? std::min(own, kUsualContext) : kUsualContext;
     if (r_.chunk > manifest_.context)
-      return Error(Code::kInvalidArgument, fmt::format("--chunk {}: the context is {}", r_.chunk, manifest_.context), "use a smaller chunk");
+      return Error(Code::kInvalidArgument, fmt::format("--chunk {}: the context is {}", r_.chunk, manifest_.context),
+                   "use a smaller chunk");
     if (r_.activation_bits == 8)
       return Error(Code::kUnsupported, "--activations 8: answers of language models do not survive it without training for it",
                    "use 16: accelerators multiply 16-bit activations with 8- and 4-bit weights");
@@ -162,9 +166,10 @@ class QdqExport {
     notes_.insert(notes_.end(), made.notes.begin(), made.notes.end());
     constexpr int64_t kEnough = 1'000'000'000;
     if (r_.weights == "w4-channel" && weights < kEnough)
-      notes_.push_back(fmt::format("4 bits with one scale a row cost models below a billion weights much of their quality (this one has {} "
-                                   "million): --weights w8 or w4-g32 cost less",
-                                   weights / 1'000'000));
+      notes_.push_back(
+          fmt::format("4 bits with one scale a row cost models below a billion weights much of their quality (this one has {} "
+                      "million): --weights w8 or w4-g32 cost less",
+                      weights / 1'000'000));
     return Ok();
   }
 

@@ -10,12 +10,12 @@
 namespace slm::cli {
 
 struct QdqRequest {
-  std::string out;              // the folder; new or empty
-  std::string weights = "w8";   // a name of kQdqWeights
-  int context = 0;              // slots of the cache; 0: 2048, or the model's own where that is less
-  int chunk = 64;               // tokens of the prefill graph
+  std::string out;             // the folder; new or empty
+  std::string weights = "w8";  // a name of kQdqWeights
+  int context = 0;             // slots of the cache; 0: 2048, or the model's own where that is less
+  int chunk = 64;              // tokens of the prefill graph
   int activation_bits = 16;
-  double margin = 1.5;          // of ranges
+  double margin = 1.5;  // of ranges
   int n_threads = 0;
   CalibrationOptions calibration;
 };

@@ -10,8 +10,8 @@
 
 namespace slm::cli {
 namespace {
-using nlohmann::ordered_json;
 using exporter::StaticInput;
+using nlohmann::ordered_json;
 
 constexpr size_t kPart = size_t{8} << 20;
 

@@ -227,7 +227,8 @@ void RowTile::RefitMultiples(int64_t row, int64_t begin, int64_t end) {
     for (int64_t i = 0; i < n; ++i) t[i] = static_cast<float>(Codes(row)[p + i] - grid.zero);
     const QuadraticForm q = FormAt(row, p, n, t, one, static_cast<double>(grid.scale), 0);
     if (q.tt <= 0) continue;
-    const int multiple = static_cast<int>(std::clamp(std::nearbyint(q.tb / q.tt / static_cast<double>(unit)), 1.0, 1.0 * form_.row_multiples));
+    const int multiple =
+        static_cast<int>(std::clamp(std::nearbyint(q.tb / q.tt / static_cast<double>(unit)), 1.0, 1.0 * form_.row_multiples));
     Grid better = grid;
     better.scale = unit * static_cast<float>(multiple);
     const auto error = [&](const Grid& g) { return q.At(static_cast<double>(g.scale), 0); };

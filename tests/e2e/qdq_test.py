@@ -24,16 +24,6 @@ def slm(*words):
     return subprocess.run([SLM, *map(str, words)], capture_output=True, text=True, timeout=200)
 
 
-def log_softmax(a):
-    a = a.astype(np.float64) - a.max(-1, keepdims=True)
-    return a - np.log(np.exp(a).sum(-1, keepdims=True))
-
-
-def divergence(base, other):
-    p, q = log_softmax(base), log_softmax(other)
-    return (np.exp(p) * (p - q)).sum(-1).mean()
-
-
 def unrounded(path):
     """The graph with its activations as they are: what goes through QuantizeLinear and DequantizeLinear skips both."""
     import onnx
@@ -225,6 +215,6 @@ if __name__ == "__main__":
         print("needs", *missing, "(pip install -r tools/requirements.txt)", file=sys.stderr)
         sys.exit(1 if os.environ.get("SLM_NEED_ORT") else 77)
     import numpy as np
-    from static_folder import Host
+    from static_folder import Host, divergence
     SLM = sys.argv.pop(1)
     unittest.main()

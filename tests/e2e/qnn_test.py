@@ -86,7 +86,7 @@ if __name__ == "__main__":
     if missing:
         print("needs", *missing, "(pip install -r tools/requirements-qnn.txt)", file=sys.stderr)
         sys.exit(1 if os.environ.get("SLM_NEED_QNN") else 77)
-    from qnn import Htp, relative_rms
+    from htp import Htp, relative_rms
     from static_folder import Host
     if sys.argv[1] == "--worker":
         worker(*sys.argv[2:])

@@ -19,6 +19,17 @@ def read_safetensors(path):
     return out
 
 
+def log_softmax(a):
+    a = a.astype(np.float64) - a.max(-1, keepdims=True)
+    return a - np.log(np.exp(a).sum(-1, keepdims=True))
+
+
+def divergence(base, other):
+    """Mean over rows of KL(base || other), in nat."""
+    p, q = log_softmax(base), log_softmax(other)
+    return (np.exp(p) * (p - q)).sum(-1).mean()
+
+
 def cpu_session(path):
     """All operators as they stand in the file."""
     import onnxruntime

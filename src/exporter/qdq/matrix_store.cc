@@ -70,7 +70,8 @@ Result<const MatrixStore::Coded*> MatrixStore::Codes(const std::string& name, co
     return Error(Code::kInvalidArgument, name + ": not rows of one tensor of the model", "give the plain graph, without passes");
   const ConstantPart& part = constant->parts[0];
   const auto found = matrices.find(part.tensor);
-  if (found == matrices.end()) return Error(Code::kInvalidArgument, name + ": no codes for this matrix", "quantize every matrix of the graph");
+  if (found == matrices.end())
+    return Error(Code::kInvalidArgument, name + ": no codes for this matrix", "quantize every matrix of the graph");
   const CodedMatrix& m = found->second;
   const int64_t groups = m.group == 0 ? 1 : m.width / m.group;
   if (m.rows != part.tensor->dims[0] || m.width != part.tensor->dims[1] || (m.bits != 4 && m.bits != 8) || groups < 1 ||

@@ -22,7 +22,7 @@ struct Range {
 
 // A matrix of the model as codes: value = scale * (code - 2^(bits - 1)).
 struct CodedMatrix {
-  int bits = 8;                // 4 or 8
+  int bits = 8;  // 4 or 8
   int64_t rows = 0, width = 0;
   int64_t group = 0;           // columns that share a scale; 0: a whole row
   std::vector<uint8_t> codes;  // [rows][width]
@@ -49,10 +49,10 @@ struct Calibrated {
 enum class Activations : uint8_t { kFloat, kUint16 };
 
 struct StaticOptions {
-  int chunk = 64;              // tokens of the prefill graph
-  int context = 2048;          // S: slots of the cache; the graph's rotary tables have as many rows
+  int chunk = 64;      // tokens of the prefill graph
+  int context = 2048;  // S: slots of the cache; the graph's rotary tables have as many rows
   Activations activations = Activations::kUint16;
-  float range_margin = 1.5f;   // ranges are this much wider than calibration found them
+  float range_margin = 1.5f;  // ranges are this much wider than calibration found them
 };
 
 // A table or constant for the host, as a tensor of a safetensors file.
@@ -72,8 +72,8 @@ struct StaticInput {
   };
   std::string name;
   Kind kind = Kind::kTokenRows;
-  std::string table;             // host tensor; of kMask empty
-  int64_t window = 0;            // of kMask: tokens that a query sees, itself included; 0: all
+  std::string table;               // host tensor; of kMask empty
+  int64_t window = 0;              // of kMask: tokens that a query sees, itself included; 0: all
   double allowed = 0, masked = 0;  // of kMask: as elements of the input
 };
 

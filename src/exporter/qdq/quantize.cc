@@ -64,7 +64,8 @@ class Writer {
     out_.graph.initializers.push_back(std::move(t));
     return name;
   }
-  void Emit(const char* op, const std::string& name, Names inputs, const std::string& output, std::vector<onnx::Attribute> attributes = {}) {
+  void Emit(const char* op, const std::string& name, Names inputs, const std::string& output,
+            std::vector<onnx::Attribute> attributes = {}) {
     onnx::Node n;
     n.name = name, n.op_type = op;
     n.inputs = std::move(inputs), n.outputs = {output}, n.attributes = std::move(attributes);
@@ -220,9 +221,7 @@ Encoding UnsignedEncoding(Range range) {
   e.zero = std::clamp(static_cast<int32_t>(std::nearbyint(-low / e.scale)), 0, 65535);
   return e;
 }
-Encoding SignedEncoding(Range range) {
-  return {std::max({-range.low, range.high, kLeastSpan}) / 32767, 0, ElementType::kInt16};
-}
+Encoding SignedEncoding(Range range) { return {std::max({-range.low, range.high, kLeastSpan}) / 32767, 0, ElementType::kInt16}; }
 int32_t Encode(const Encoding& e, float v) {
   const bool is_signed = e.type == ElementType::kInt16;
   const float q = std::nearbyint(v / e.scale) + static_cast<float>(e.zero);

@@ -224,8 +224,10 @@ class StaticBuilder {
   Status Rotary(const Node& n) {
     const int64_t heads = n.Int(AttrKey::kNumHeads), r = n.Int(AttrKey::kRotaryDim), d = c_.head_dim;
     const std::string table = g_.values[n.inputs[1]].name, stem = table.substr(0, table.rfind('.'));
-    const std::string cos = AddInput({.name = stem + ".cos", .kind = StaticInput::Kind::kPositionRows, .table = stem + ".cos"}, {1, 1, t_, r});
-    const std::string sin = AddInput({.name = stem + ".sin", .kind = StaticInput::Kind::kPositionRows, .table = stem + ".sin"}, {1, 1, t_, r});
+    const std::string cos =
+        AddInput({.name = stem + ".cos", .kind = StaticInput::Kind::kPositionRows, .table = stem + ".cos"}, {1, 1, t_, r});
+    const std::string sin =
+        AddInput({.name = stem + ".sin", .kind = StaticInput::Kind::kPositionRows, .table = stem + ".sin"}, {1, 1, t_, r});
     const std::string x = Heads(NameOf(n.inputs[0]), heads);
     const std::string turned = r == d ? x : Slice(n.name + ".turned", x, 0, r);
     const std::string low = Slice(n.name + ".low", x, 0, r / 2), high = Slice(n.name + ".high", x, r / 2, r);
@@ -267,8 +269,8 @@ class StaticBuilder {
       const std::string by = Vector(n.name + ".cap", std::vector<float>{cap});
       scores = Emit("Mul", n.name + ".capped", {Emit("Tanh", n.name + ".tanh", {Emit("Div", n.name + ".ratio", {scores, by})}), by});
     }
-    const std::string mask = AddInput({.name = window > 0 ? "mask_local" : "mask", .kind = StaticInput::Kind::kMask, .window = window},
-                                      {1, 1, rows, s_ + t_});
+    const std::string mask =
+        AddInput({.name = window > 0 ? "mask_local" : "mask", .kind = StaticInput::Kind::kMask, .window = window}, {1, 1, rows, s_ + t_});
     const std::string sum = Emit("Add", n.name + ".masked", {scores, mask});
     out_.masked_scores.insert(sum);
     const std::string weights = Emit("Softmax", n.name + ".weights", {sum}, {Int("axis", -1)});

@@ -24,8 +24,8 @@ std::vector<float> Reordered(const std::vector<float>& values, int64_t width, co
 // A matrix [N, K] that an initializer holds as [K, N].
 struct MatrixUse {
   graph::ValueId value = graph::kNoValue;
-  HeadOrder order;    // of its rows
-  float factor = 1;   // on all values
+  HeadOrder order;   // of its rows
+  float factor = 1;  // on all values
 };
 struct VectorUse {
   std::vector<int64_t> dims;
@@ -39,17 +39,17 @@ struct RangeKey {
 
 struct StaticGraph {
   int64_t tokens = 1;
-  onnx::Graph graph;  // inputs and outputs float; initializers: whole numbers, written out
+  onnx::Graph graph;                          // inputs and outputs float; initializers: whole numbers, written out
   std::map<std::string, MatrixUse> matrices;  // initializers to be, by name
   std::map<std::string, VectorUse> vectors;
-  std::map<std::string, RangeKey> ranges;     // values whose range has another name than they have
-  std::set<std::string> cache_entries;        // keys and values of this call, which are outputs
-  std::set<std::string> cache;                // keys and values of all slots: past inputs, and joined
-  std::vector<StaticInput> inputs;            // all but the cache's; tables by name
-  std::set<std::string> masked_scores;        // sums with a mask
+  std::map<std::string, RangeKey> ranges;  // values whose range has another name than they have
+  std::set<std::string> cache_entries;     // keys and values of this call, which are outputs
+  std::set<std::string> cache;             // keys and values of all slots: past inputs, and joined
+  std::vector<StaticInput> inputs;         // all but the cache's; tables by name
+  std::set<std::string> masked_scores;     // sums with a mask
   int64_t mask_repeats = 1;
-  float embedding_factor = 1;                 // on the rows of the table
-  std::shared_ptr<const void> bytes;          // of the initializers
+  float embedding_factor = 1;         // on the rows of the table
+  std::shared_ptr<const void> bytes;  // of the initializers
 };
 
 // Errors: kUnsupported naming the node.

@@ -211,7 +211,7 @@ class ModelBuilder {
     }
   };
 
-  // Keys [Hkv, D, P] and values [Hkv, P, D] of the prefix, as the cache holds them.
+  // Keys [Hkv, D, tokens] and values [Hkv, tokens, D] of the prefix, as the cache holds them.
   void AddPrefix() {
     const auto p = static_cast<int64_t>(calibrated_.prefix_tokens.size());
     const int64_t hkv = c_.n_kv_heads, d = c_.head_dim;

@@ -81,7 +81,8 @@ class Rows {
     const std::vector<float> values = model::DequantizeAll(*e.tensor);
     for (size_t i = 0; i < values.size(); ++i)
       if (!std::isfinite(values[i]))
-        return Error(Code::kCorrupt, fmt::format("{}: row {} holds NaN or infinity", e.tensor->name, static_cast<int64_t>(i) / e.tensor->dims[1]),
+        return Error(Code::kCorrupt,
+                     fmt::format("{}: row {} holds NaN or infinity", e.tensor->name, static_cast<int64_t>(i) / e.tensor->dims[1]),
                      "the weights are damaged: fetch or convert the model again");
     return QuantizeGrid(e.form, recipe_.how.search, values.data(), e.tensor->dims[0], e.tensor->dims[1], nullptr, *work_.machine.team);
   }

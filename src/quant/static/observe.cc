@@ -48,9 +48,7 @@ class Observer {
     if (all.empty()) return Error(Code::kInvalidArgument, "no tokens to calibrate on", "give a longer text");
     return Ok();
   }
-  Status GoOn() const {
-    return work_.cancelled && work_.cancelled() ? Status(Error(Code::kCancelled, "interrupted")) : Ok();
-  }
+  Status GoOn() const { return work_.cancelled && work_.cancelled() ? Status(Error(Code::kCancelled, "interrupted")) : Ok(); }
 
   void Add(const std::string& name, const float* values, int64_t n) {
     if (n == 0) return;
@@ -65,21 +63,18 @@ class Observer {
 
   Status Layer(int layer) {
     const int longest = static_cast<int>(text_.longest());
-    SLM_ASSIGN_OR_RETURN(const auto runner, BlockRunner::Create(g_,
-                                                                {.layer = layer,
-                                                                 .max_tokens = longest,
-                                                                 .isa = work_.machine.isa,
-                                                                 .replaced = {},
-                                                                 .outputs = backend::KeepOutputs::kYes},
-                                                                *work_.machine.team));
+    SLM_ASSIGN_OR_RETURN(
+        const auto runner,
+        BlockRunner::Create(
+            g_, {.layer = layer, .max_tokens = longest, .isa = work_.machine.isa, .replaced = {}, .outputs = backend::KeepOutputs::kYes},
+            *work_.machine.team));
     const Node* attention = nullptr;
     for (const Node& n : g_.nodes)
       if (n.layer == layer && n.op == Op::kGroupQueryAttention) attention = &n;
     for (HiddenStates& s : streams_) {
       SLM_RETURN_IF_ERROR(GoOn());
       runner->Run(s.rows.data(), s.n, s.rows.data());
-      for (const backend::LayerOutput& out : runner->outputs())
-        Add(out.name, out.rows + prefix_ * out.width, (s.n - prefix_) * out.width);
+      for (const backend::LayerOutput& out : runner->outputs()) Add(out.name, out.rows + prefix_ * out.width, (s.n - prefix_) * out.width);
       if (!attention) continue;
       const auto of = [&](int input) {
         const std::string& name = g_.values[attention->inputs[static_cast<size_t>(input)]].name;

@@ -1,4 +1,4 @@
-// What an accelerator of fixed shapes and integers needs of a float model: codes for every matrix, and the range of every activation. A door.
+// What an accelerator of fixed shapes and integers needs of a float model: codes for every matrix, the range of every activation. A door.
 //
 // Both walk the layers one by one in float (backend/cpu/block_runner.h), so that one is in memory in f32.
 #pragma once
@@ -18,10 +18,10 @@ namespace slm::quant {
 
 // How the matrices are rounded: symmetric grids of 4 or 8 bits, one scale a row or LPBQ.
 struct StaticRecipe {
-  WeightScheme body;          // matrices of the layers
-  WeightScheme down;          // their down projections
+  WeightScheme body;  // matrices of the layers
+  WeightScheme down;  // their down projections
   WeightScheme head;
-  Recipe how;                 // search and calibration; types and budgets are of GGUF files, folds are not used
+  Recipe how;  // search and calibration; types and budgets are of GGUF files, folds are not used
 };
 
 // value = scale * (code - 2^(bits - 1)).
