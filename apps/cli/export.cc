@@ -8,6 +8,7 @@
 #include "checks.h"
 #include "export_genai.h"
 #include "export_onnx.h"
+#include "export_qdq.h"
 #include "folder_as_gguf.h"
 #include "graph/graph.h"
 #include "model/gguf/folder/view.h"
@@ -25,6 +26,8 @@ struct ExportOptions {
   std::string model, to = "package", out;
   int n_threads = 0, context = 0;
   bool exact = false;
+  QdqRequest qdq;
+  bool qdq_is_given = false;  // one of its own options
 };
 
 Result<backend::PackageReport> WriteFile(const graph::Graph& g, const ExportOptions& o, Io& io) {
@@ -61,11 +64,22 @@ Result<int> ExportGguf(std::shared_ptr<model::Model> model, const ExportOptions&
 Result<int> Export(const ExportOptions& o, Io& io) {
   SLM_ASSIGN_OR_RETURN(const std::string path, ResolveModel(io, o.model));
   SLM_RETURN_IF_ERROR(RefuseModelFile(o.out, path, Neighbours::kShards));
-  if (o.to != "genai" && (o.context > 0 || o.exact))
-    return Error(Code::kInvalidArgument, "--ctx and --exact are of --to genai", "leave them out");
+  if (o.to != "genai" && o.exact) return Error(Code::kInvalidArgument, "--exact is of --to genai", "leave it out");
+  if (o.to != "genai" && o.to != "qdq" && o.context > 0)
+    return Error(Code::kInvalidArgument, "--ctx is of --to genai and --to qdq", "leave it out");
+  if (o.to != "qdq" && (o.qdq_is_given || o.qdq.calibration.is_given))
+    return Error(Code::kInvalidArgument, "--weights, --chunk, --activations, --range-margin and calibration are of --to qdq",
+                 "leave them out");
   if (o.to == "onnx") return ExportOnnx(path, o.out, io);
   SLM_ASSIGN_OR_RETURN(const auto model, model::LoadModel(path));
   if (o.to == "genai") return ExportGenAi(model, {.out = o.out, .context = o.context, .exact = o.exact}, io);
+  if (o.to == "qdq") {
+    QdqRequest request = o.qdq;
+    request.out = o.out;
+    request.context = o.context;
+    request.n_threads = o.n_threads;
+    return ExportQdq(model, request, io);
+  }
   if (o.to == "gguf") return ExportGguf(model, o, io);
   SLM_ASSIGN_OR_RETURN(graph::Graph g, graph::BuildDecoder(model, {.max_context = 1}));
   SLM_RETURN_IF_ERROR(graph::RunPasses(g, {}));
@@ -87,6 +101,22 @@ Result<int> Export(const ExportOptions& o, Io& io) {
   return int{kExitOk};
 }
 
+void AddQdq(CLI::App& app, ExportOptions& o) {
+  const auto add = [&](CLI::Option* option) { option->group("qdq")->each([&o](const std::string&) { o.qdq_is_given = true; }); };
+  CLI::Option* weights = app.add_option("--weights", o.qdq.weights,
+                                        "w8: 8 bits, a scale a row; w4-channel: 4 bits of it; w4-g32: 4 bits in blocks of 32 (LPBQ); both "
+                                        "with 8 bits for the head and down projections; f32: nothing is quantized");
+  add(weights->capture_default_str()->check(CLI::IsMember(std::vector<std::string>(std::begin(kQdqWeights), std::end(kQdqWeights)))));
+  add(app.add_option("--chunk", o.qdq.chunk, "tokens of the prefill graph")
+          ->capture_default_str()
+          ->check(CLI::IsMember({32, 64, 128, 256})));
+  add(app.add_option("--activations", o.qdq.activation_bits, "bits of activations")->capture_default_str()->check(CLI::IsMember({8, 16})));
+  add(app.add_option("--range-margin", o.qdq.margin, "ranges of activations are this much wider than calibration finds them")
+          ->capture_default_str()
+          ->check(NumberIn(1, 16)));
+  AddCalibration(app, o.qdq.calibration);
+}
+
 }  // namespace
 
 Body DeclareExport(CLI::App& app, Io& io) {
@@ -94,17 +124,20 @@ Body DeclareExport(CLI::App& app, Io& io) {
   app.add_option("MODEL", o->model, "path of a GGUF file, Hugging Face folder or ONNX file, or a name in the store")->required();
   app.add_option("--to", o->to,
                  "package: weights as the CPU kernels read them, mapped at start; gguf: a Hugging Face folder as one file that llama.cpp "
-                 "reads too, no value changed; genai: a folder for ONNX Runtime GenAI; onnx: an ONNX file anew, its weights in one aligned "
-                 "file beside it")
+                 "reads too, no value changed; genai: a folder for ONNX Runtime GenAI; qdq: a folder with graphs of fixed shapes for NPUs; "
+                 "onnx: an ONNX file anew, its weights in one aligned file beside it")
       ->capture_default_str()
-      ->check(CLI::IsMember({"package", "gguf", "genai", "onnx"}));
-  app.add_option("-o,--out", o->out, "file to write; genai: folder")->required();
-  app.add_option("-c,--ctx", o->context, "genai: most tokens of context; 0: the model's own")->capture_default_str()->check(FromZero());
+      ->check(CLI::IsMember({"package", "gguf", "genai", "qdq", "onnx"}));
+  app.add_option("-o,--out", o->out, "file to write; genai, qdq: folder")->required();
+  app.add_option("-c,--ctx", o->context, "most tokens of context; 0: genai: the model's own, qdq: 2048")
+      ->capture_default_str()
+      ->check(FromZero());
   app.add_flag("--exact", o->exact, "genai: products with f32 activations (accuracy_level 1), not rounded to int8 (4)");
+  AddQdq(app, *o);
   AddThreads(app, o->n_threads);
   app.footer(
       "Example:\n  slm export model.gguf --to package -o model.slm\n  slm run model.slm -p \"Hello\"\n  slm export model.gguf --to genai "
-      "-o folder");
+      "-o folder\n  slm export model.gguf --to qdq -o folder --ctx 1024");
   return [o, &io] { return Export(*o, io); };
 }
 

@@ -1,6 +1,6 @@
 // How a block of a format holds the grids of its groups: what a quantizer may choose, and the numbers as they will be stored.
 //
-// A plain block has one group with numbers of its own. A super-block (ggml's K-quants; LPBQ) has groups whose scales are small whole
+// A plain block has one group with numbers of its own. A super-block (ggml's K-quants) has groups whose scales are small whole
 // multiples of a shared number; these are chosen by the error of the block as stored, not by rounding alone.
 #pragma once
 #include <cstdint>
@@ -19,6 +19,7 @@ struct BlockForm {
   Store store = Store::kF16;
   int least_zero = 0;                 // of kIntegerZero: 1 in files that keep zero - 1
   int scale_low = 0, scale_high = 0;  // range of the whole numbers of scales; of minimums: 0 to 63
+  int row_multiples = 0;              // scales are whole multiples, 1 to this, of a number of their row (lpbq.h); 0: each its own
 
   int width() const { return group * groups; }
   bool is_super() const { return groups > 1; }

@@ -14,6 +14,8 @@
 #include "base/mix_for_test.h"
 #include "model/model.h"
 #include "quant/ggml_blocks.h"
+#include "quant/lpbq.h"
+#include "quant/schemes.h"
 
 namespace slm::quant {
 namespace {
@@ -150,6 +152,34 @@ TEST_F(Gptq, NeverWorseThanRoundingRowByRow) {
       EXPECT_LE(report.error, report.refit);
       EXPECT_LT(report.error, 0.75 * report.nearest);
     }
+}
+
+// Rows whose grids hang together: better than each weight for itself, and still multiples of a 16th of the largest.
+TEST_F(Gptq, MultiplesOfARowsNumberStayMultiples) {
+  for (const char* kind : kKinds) {
+    SCOPED_TRACE(kind);
+    const Problem p = Make(100, 256, kind, 5);
+    const BlockForm form = LpbqForm(32);
+    GptqReport report;
+    const CodedRows coded = Solve(p, form, {}, &report);
+    const CodedRows plain = QuantizeGrid(form, Search::kNearest, p.w.data(), p.rows, p.k, nullptr, *team_);
+    const double added = 0.01 * MeanDiagonal(p);
+    std::vector<float> v(256);
+    for (int64_t i = 0; i < p.rows; ++i) {
+      plain.Values(i, v.data());
+      const double nearest = ErrorOf(p, i, v, added);
+      coded.Values(i, v.data());
+      EXPECT_LE(ErrorOf(p, i, v, added), nearest * (1 + 1e-4)) << "row " << i;
+      float most = 0;
+      for (int64_t b = 0; b < 8; ++b) most = std::max(most, coded.grids[static_cast<size_t>(i * 8 + b)].scale);
+      for (int64_t b = 0; b < 8; ++b) {
+        const float scale = coded.grids[static_cast<size_t>(i * 8 + b)].scale, number = std::nearbyint(scale / (most / 16));
+        EXPECT_EQ(scale, most / 16 * number);
+        EXPECT_GE(number, 1);
+      }
+    }
+    EXPECT_LT(report.error, 0.75 * report.nearest);
+  }
 }
 
 TEST_F(Gptq, SweepsNeverRaiseTheError) {

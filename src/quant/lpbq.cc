@@ -6,12 +6,12 @@
 #include <limits>
 
 #include "base/check.h"
+#include "quant/schemes.h"
 
 namespace slm::quant {
 namespace {
 
 constexpr int kZero = 8, kBits = 4, kMost = 16;
-constexpr int kDown = 3, kUp = 1;  // multiples that are tried beside the nearest
 
 Grid GridOf(float row_scale, int multiple) { return {.scale = row_scale * static_cast<float>(multiple), .min = 0, .zero = kZero}; }
 
@@ -21,21 +21,47 @@ float RangeScale(std::span<const float> w) {
   return 2 * most / 15;
 }
 
-int ChooseMultiple(Search search, float row_scale, std::span<const float> w, const float* u) {
-  const int near = std::clamp(static_cast<int>(std::nearbyint(RangeScale(w) / row_scale)), 1, kMost);
-  if (search == Search::kNearest) return near;
-  int best = near;
-  double least = std::numeric_limits<double>::infinity();
-  for (int m = std::max(near - kDown, 1); m <= std::min(near + kUp, kMost); ++m) {
-    const double error = AssignCodes(GridOf(row_scale, m), kBits, w, u, nullptr);
-    if (error >= least) continue;
-    least = error;
-    best = m;
+// Multiples of the row's scale for wished scales, the largest of which gets kMost; with kRefit the neighbours are tried, too. Returns the
+// row's weighted error.
+double RoundScales(Search search, std::span<const float> wished, std::span<const float> row, const float* u, int group, Grid* grids) {
+  const auto largest = static_cast<size_t>(std::max_element(wished.begin(), wished.end()) - wished.begin());
+  const float unit = wished[largest] > 0 ? wished[largest] / kMost : 1.0f;
+  double total = 0;
+  for (size_t b = 0; b < wished.size(); ++b) {
+    const std::span<const float> block = row.subspan(b * static_cast<size_t>(group), static_cast<size_t>(group));
+    const float* weights = u ? u + b * static_cast<size_t>(group) : nullptr;
+    const int near = b == largest ? kMost : std::clamp(static_cast<int>(std::nearbyint(wished[b] / unit)), 1, kMost);
+    const int reach = search == Search::kRefit && b != largest ? 1 : 0;
+    double least = std::numeric_limits<double>::infinity();
+    grids[b] = GridOf(unit, near);  // also where squares are infinite
+    for (int m = std::max(near - reach, 1); m <= std::min(near + reach, kMost); ++m) {
+      const double error = AssignCodes(GridOf(unit, m), kBits, block, weights, nullptr);
+      if (error >= least) continue;
+      least = error;
+      grids[b] = GridOf(unit, m);
+    }
+    total += least;
   }
-  return best;
+  return total;
 }
 
 }  // namespace
+
+BlockForm LpbqForm(int group) {
+  return {.scheme = Scheme::kSymmetric, .bits = kBits, .group = group, .store = Store::kF32, .row_multiples = kMost};
+}
+
+void ChooseLpbqGrids(const BlockForm& form, Search search, std::span<const float> row, const float* u, Grid* grids) {
+  const auto group = static_cast<size_t>(form.group), blocks = row.size() / group;
+  std::vector<float> wished(blocks);
+  for (size_t b = 0; b < blocks; ++b) wished[b] = RangeScale(row.subspan(b * group, group));
+  const double nearest = RoundScales(Search::kNearest, wished, row, u, form.group, grids);
+  if (search == Search::kNearest) return;
+  std::vector<Grid> better(blocks);
+  for (size_t b = 0; b < blocks; ++b)
+    wished[b] = ChooseGrid({form.scheme, form.bits, search, form.store}, row.subspan(b * group, group), u ? u + b * group : nullptr).scale;
+  if (RoundScales(search, wished, row, u, form.group, better.data()) < nearest) std::copy(better.begin(), better.end(), grids);
+}
 
 void LpbqRows::Values(int64_t i, float* out) const {
   const int64_t blocks = width / group;
@@ -48,26 +74,17 @@ LpbqRows QuantizeLpbq(Search search, const float* w, int64_t rows, int64_t width
   SLM_ASSERT(group > 0 && width % group == 0);
   LpbqRows out{.rows = rows, .width = width, .group = group};
   const int64_t blocks = width / group;
-  const auto n = static_cast<size_t>(group);
   out.row_scales.resize(static_cast<size_t>(rows));
   out.scales.resize(static_cast<size_t>(rows * blocks));
-  out.codes.resize(static_cast<size_t>(rows * width));
-  auto work = [&](int thread, int n_threads) {
-    const Range mine = SplitRange(rows, 1, thread, n_threads);
-    for (int64_t i = mine.begin; i < mine.end; ++i) {
-      float most = 0;
-      for (int64_t b = 0; b < blocks; ++b) most = std::max(most, RangeScale({w + i * width + b * group, n}));
-      const float scale = out.row_scales[static_cast<size_t>(i)] = most > 0 ? most / kMost : 1.0f;
-      for (int64_t b = 0; b < blocks; ++b) {
-        const std::span<const float> block(w + i * width + b * group, n);
-        const float* weights = u ? u + b * group : nullptr;
-        const int multiple = ChooseMultiple(search, scale, block, weights);
-        out.scales[static_cast<size_t>(i * blocks + b)] = static_cast<uint8_t>(multiple);
-        AssignCodes(GridOf(scale, multiple), kBits, block, nullptr, out.codes.data() + i * width + b * group);
-      }
-    }
-  };
-  team.Run(work);
+  const CodedRows coded = QuantizeGrid(LpbqForm(group), search, w, rows, width, u, team);
+  out.codes = coded.codes;
+  for (int64_t i = 0; i < rows; ++i) {
+    const std::span<const Grid> grids(coded.grids.data() + i * blocks, static_cast<size_t>(blocks));
+    const auto largest = std::max_element(grids.begin(), grids.end(), [](const Grid& a, const Grid& b) { return a.scale < b.scale; });
+    const float unit = out.row_scales[static_cast<size_t>(i)] = largest->scale / kMost;
+    for (size_t b = 0; b < grids.size(); ++b)
+      out.scales[static_cast<size_t>(i * blocks) + b] = static_cast<uint8_t>(std::nearbyint(grids[b].scale / unit));
+  }
   return out;
 }
 

@@ -4,10 +4,11 @@
 // Source: AIMET's definition (grouped block quantization with a decompressed width of 8): row scale = largest block scale / 2^(8 - 4).
 #pragma once
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "base/threads.h"
-#include "quant/grid.h"
+#include "quant/block_form.h"
 
 namespace slm::quant {
 
@@ -22,9 +23,16 @@ struct LpbqRows {
   void Values(int64_t i, float* out) const;  // out [width]
 };
 
-// w [rows][width], finite; `group` divides the width; `u` [width] or nullptr. kNearest: block scales from the blocks' ranges, 2 amax / 15,
-// rounded to the nearest multiple. kRefit: of that multiple, the next one and the three below it the one with the least weighted error.
-// The same for any number of threads.
+// The form of such rows for those who choose codes: 4 bits, a grid a block of `group` weights.
+BlockForm LpbqForm(int group);
+
+// The grids of a row's blocks, `grids` [row.size() / form.group]: multiples of a 16th of the largest, which compilers of accelerators find
+// again from the scales alone. `u` [row.size()] or nullptr. kNearest: scales from the blocks' ranges, 2 amax / 15, rounded to the nearest
+// multiple. kRefit: the multiple with the least weighted error beside the block's own refitted scale; never worse than kNearest in the
+// row's weighted error. Thread-safe.
+void ChooseLpbqGrids(const BlockForm& form, Search search, std::span<const float> row, const float* u, Grid* grids);
+
+// w [rows][width], finite; `group` divides the width; `u` [width] or nullptr. The same for any number of threads.
 LpbqRows QuantizeLpbq(Search search, const float* w, int64_t rows, int64_t width, int group, const float* u, ThreadTeam& team);
 
 }  // namespace slm::quant

@@ -6,6 +6,8 @@
 #include <cstring>
 #include <limits>
 
+#include "quant/lpbq.h"
+
 namespace slm::quant {
 namespace {
 
@@ -64,7 +66,7 @@ void RowTile::Solve(const float* w, int64_t first, int64_t n, const GptqOptions&
   for (int64_t i = 0; i < n; ++i) report->refit += Error(i);
   if (options.guard == Guard::kPlain) Offer(true);
   if (options.grids == GridTime::kStatic && options.search == Search::kNearest) ChoosePlain(Search::kNearest);
-  Feedback(options.grids);
+  Feedback(form_.row_multiples > 0 ? GridTime::kStatic : options.grids);
   Gradient();
   for (int s = 0; s < options.sweeps; ++s) Sweep();
   Offer(false);
@@ -76,8 +78,11 @@ void RowTile::Solve(const float* w, int64_t first, int64_t n, const GptqOptions&
 }
 
 void RowTile::ChoosePlain(Search search) {
-  for (int64_t i = 0; i < rows_; ++i)
-    for (int64_t p = 0; p < k_; p += form_.width()) PlainBlock(search, i, p);
+  for (int64_t i = 0; i < rows_; ++i) {
+    if (form_.row_multiples > 0) PlainRow(search, i);
+    else
+      for (int64_t p = 0; p < k_; p += form_.width()) PlainBlock(search, i, p);
+  }
   Gradient();
 }
 
@@ -95,6 +100,23 @@ void RowTile::PlainBlock(Search search, int64_t row, int64_t begin) {
   if (form_.is_super()) SharedAt(row, begin) = shared;
   for (int64_t p = begin; p < begin + n; p += form_.group) {
     const Grid& grid = GridAt(row, p) = grids[column(p) / form_.group];
+    AssignCodes(grid, form_.bits, {At(w_, row) + p, static_cast<size_t>(form_.group)}, nullptr, Codes(row) + p);
+    for (int64_t j = p; j < p + form_.group; ++j) At(d_, row)[j] = At(w_, row)[j] - ValueOf(grid, Codes(row)[j]);
+  }
+}
+
+// The same where the grids of a row hang together.
+void RowTile::PlainRow(Search search, int64_t row) {
+  std::vector<float> w(static_cast<size_t>(k_)), u(w.size());
+  for (int64_t p = 0; p < k_; ++p) {
+    const auto column = static_cast<size_t>(h_.order()[static_cast<size_t>(p)]);
+    w[column] = At(w_, row)[p];
+    u[column] = h_.diagonal()[static_cast<size_t>(p)];
+  }
+  std::vector<Grid> grids(static_cast<size_t>(k_ / form_.group));
+  ChooseLpbqGrids(form_, search, w, search == Search::kRefit ? u.data() : nullptr, grids.data());
+  for (int64_t p = 0; p < k_; p += form_.group) {
+    const Grid& grid = GridAt(row, p) = grids[static_cast<size_t>(h_.order()[static_cast<size_t>(p)] / form_.group)];
     AssignCodes(grid, form_.bits, {At(w_, row) + p, static_cast<size_t>(form_.group)}, nullptr, Codes(row) + p);
     for (int64_t j = p; j < p + form_.group; ++j) At(d_, row)[j] = At(w_, row)[j] - ValueOf(grid, Codes(row)[j]);
   }
@@ -136,6 +158,7 @@ void RowTile::Sweep() {
       std::memset(At(moved_, i) + begin, 0, static_cast<size_t>(end - begin) * sizeof(float));
       if (form_.is_super())
         for (int64_t p = begin; p < end; p += form_.width()) RefitSuper(i, p);
+      else if (form_.row_multiples > 0) RefitMultiples(i, begin, end);
       else if (form_.group <= h_.step()) RefitPlain(i, begin, end);
       Descend(i, begin, end);
     }
@@ -186,6 +209,30 @@ void RowTile::RefitPlain(int64_t row, int64_t begin, int64_t end) {
     for (int64_t i = 0; i < n; ++i) t[i] = static_cast<float>(Codes(row)[p + i] - grid.zero);
     const QuadraticForm q = FormAt(row, p, n, t, one, static_cast<double>(grid.scale), static_cast<double>(grid.min));
     const Grid better = RefitGrid(form_, q, grid);
+    MoveToGrid(row, p, n, grid, better);
+    grid = better;
+  }
+}
+
+// The largest multiples stay: they say what the row's number is.
+void RowTile::RefitMultiples(int64_t row, int64_t begin, int64_t end) {
+  float t[256], one[256] = {};
+  const int64_t n = form_.group;
+  float most = 0;
+  for (int64_t p = 0; p < k_; p += n) most = std::max(most, GridAt(row, p).scale);
+  const float unit = most / static_cast<float>(form_.row_multiples);
+  for (int64_t p = begin; p < end; p += n) {
+    Grid& grid = GridAt(row, p);
+    if (grid.scale == most) continue;
+    for (int64_t i = 0; i < n; ++i) t[i] = static_cast<float>(Codes(row)[p + i] - grid.zero);
+    const QuadraticForm q = FormAt(row, p, n, t, one, static_cast<double>(grid.scale), 0);
+    if (q.tt <= 0) continue;
+    const int multiple =
+        static_cast<int>(std::clamp(std::nearbyint(q.tb / q.tt / static_cast<double>(unit)), 1.0, 1.0 * form_.row_multiples));
+    Grid better = grid;
+    better.scale = unit * static_cast<float>(multiple);
+    const auto error = [&](const Grid& g) { return q.At(static_cast<double>(g.scale), 0); };
+    if (error(better) >= error(grid)) continue;
     MoveToGrid(row, p, n, grid, better);
     grid = better;
   }

@@ -29,11 +29,13 @@ class RowTile {
   // Every block for itself; then d_ and g_ belong to it.
   void ChoosePlain(Search search);
   void PlainBlock(Search search, int64_t row, int64_t begin);
+  void PlainRow(Search search, int64_t row);
   void Feedback(GridTime time);
   void FeedbackStep(int64_t row, int64_t begin, int64_t end, GridTime time);
   void Gradient() { h_.Multiply(d_.get(), rows_, g_.get()); }
   void Sweep();
   void RefitPlain(int64_t row, int64_t begin, int64_t end);
+  void RefitMultiples(int64_t row, int64_t begin, int64_t end);
   void RefitSuper(int64_t row, int64_t begin);
   void Descend(int64_t row, int64_t begin, int64_t end);
   // v changes by `by` at position p: d, the gradient within p's step, and what the rest of the gradient has to follow.

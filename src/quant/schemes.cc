@@ -6,6 +6,7 @@
 #include <charconv>
 
 #include "base/check.h"
+#include "quant/lpbq.h"
 
 namespace slm::quant {
 namespace {
@@ -114,7 +115,15 @@ CodedRows QuantizeGrid(const BlockForm& form, Search search, const float* w, int
   CodedRows out(form, rows, width);
   auto work = [&](int thread, int n_threads) {
     const Range mine = SplitRange(rows, 1, thread, n_threads);
-    for (int64_t at = mine.begin * width; at < mine.end * width; at += form.width()) {
+    for (int64_t i = mine.begin; i < mine.end && form.row_multiples > 0; ++i) {
+      const std::span<const float> row(w + i * width, static_cast<size_t>(width));
+      Grid* grids = out.grids.data() + i * (width / form.group);
+      ChooseLpbqGrids(form, search, row, u, grids);
+      for (int64_t at = 0; at < width; at += form.group)
+        AssignCodes(grids[at / form.group], form.bits, row.subspan(static_cast<size_t>(at), static_cast<size_t>(form.group)), nullptr,
+                    out.codes.data() + i * width + at);
+    }
+    for (int64_t at = mine.begin * width; form.row_multiples == 0 && at < mine.end * width; at += form.width()) {
       const float* weights = u ? u + at % width : nullptr;
       Grid* grids = out.grids.data() + at / form.group;
       const std::span<const float> block(w + at, static_cast<size_t>(form.width()));

@@ -7,6 +7,7 @@
 #include "base/float16.h"
 #include "model/model.h"
 #include "quant/ggml_blocks.h"
+#include "quant/lpbq.h"
 
 namespace slm::quant {
 namespace {
@@ -28,9 +29,12 @@ void StoreRow(const StoredForm& form, Search search, std::span<const float> w, c
   }
   const auto group = static_cast<size_t>(form.grid->group);
   std::vector<uint8_t> codes(group);
+  std::vector<Grid> of_row(form.grid->row_multiples > 0 ? w.size() / group : 0);
+  if (!of_row.empty()) ChooseLpbqGrids(*form.grid, search, w, u, of_row.data());
   for (size_t at = 0; at < w.size(); at += group) {
     Grid grid;
-    ChooseBlock(*form.grid, search, w.subspan(at, group), u ? u + at : nullptr, &grid);
+    if (!of_row.empty()) grid = of_row[at / group];
+    else ChooseBlock(*form.grid, search, w.subspan(at, group), u ? u + at : nullptr, &grid);
     AssignCodes(grid, form.grid->bits, w.subspan(at, group), nullptr, codes.data());
     for (size_t i = 0; i < group; ++i) values[at + i] = ValueOf(grid, codes[i]);
   }

@@ -1,4 +1,5 @@
-// See block_runner.h. Before the first product that reads a value, all threads copy its rows: later steps may reuse its memory.
+// See block_runner.h. Before the first product that reads a value, all threads copy its rows: later steps may reuse its memory; so may
+// they that of results.
 #include "backend/cpu/block_runner.h"
 
 #include <algorithm>
@@ -36,6 +37,7 @@ class Runner final : public BlockRunner {
     cpu.logits = LogitsOf::kAllTokens;
     SLM_ASSIGN_OR_RETURN(plan_, Lower(layer_.graph, cpu));
     FindInputs();
+    if (o.outputs == KeepOutputs::kYes) FindOutputs();
     SLM_RETURN_IF_ERROR(Allocate());
     return PackWeights();
   }
@@ -52,6 +54,7 @@ class Runner final : public BlockRunner {
   }
 
   std::span<const LayerInput> inputs() const override { return inputs_; }
+  std::span<const LayerOutput> outputs() const override { return outputs_; }
   int64_t bytes() const override { return bytes_; }
 
  private:
@@ -103,6 +106,19 @@ class Runner final : public BlockRunner {
     }
   }
 
+  // The results of the nodes, and the steps after which each is whole: the last of a node's.
+  void FindOutputs() {
+    kept_after_.assign(plan_->steps.size(), -1);
+    for (size_t s = 0; s < plan_->steps.size(); ++s) {
+      const Step& step = plan_->steps[s];
+      if (step.out.width == 0) continue;
+      if (!outputs_.empty() && outputs_.back().name == step.name)
+        std::replace(kept_after_.begin(), kept_after_.end(), static_cast<int>(outputs_.size()) - 1, -1);
+      else outputs_.push_back({.name = step.name, .width = step.out.width, .rows = nullptr});
+      kept_after_[s] = static_cast<int>(outputs_.size()) - 1;
+    }
+  }
+
   Status Allocate() {
     const int n = team_.size();
     ArenaPlan a;
@@ -115,6 +131,8 @@ class Runner final : public BlockRunner {
       row.push_back(a.Add(static_cast<size_t>(plan_->row_floats) * sizeof(float)));
     }
     for (const LayerInput& in : inputs_) copies.push_back(a.Add(static_cast<size_t>(in.width * max_tokens_) * sizeof(float)));
+    std::vector<size_t> kept;
+    for (const LayerOutput& out : outputs_) kept.push_back(a.Add(static_cast<size_t>(out.width * max_tokens_) * sizeof(float)));
     SLM_ASSIGN_OR_RETURN(work_, Buffer::Allocate(a.total()));
     SLM_ASSIGN_OR_RETURN(kv_, Buffer::Allocate(static_cast<size_t>(plan_->kv.total_bytes())));
     bytes_ = static_cast<int64_t>(a.total() + plan_->kv.total_bytes()) + plan_->weights_bytes;
@@ -122,6 +140,7 @@ class Runner final : public BlockRunner {
     std::iota(rows_.begin(), rows_.end(), 0);
     const auto at = [&](size_t offset) { return reinterpret_cast<float*>(work_.data() + offset); };
     for (size_t i = 0; i < inputs_.size(); ++i) inputs_[i].rows = at(copies[i]);
+    for (size_t i = 0; i < outputs_.size(); ++i) outputs_[i].rows = at(kept[i]);
     frames_.resize(static_cast<size_t>(n));
     for (int t = 0; t < n; ++t) {
       Frame& f = frames_[static_cast<size_t>(t)];
@@ -159,7 +178,16 @@ class Runner final : public BlockRunner {
       if (copied_before_[s] >= 0)
         CopyRows(*static_cast<const MatMulStep*>(step.operands.get()), inputs_[static_cast<size_t>(copied_before_[s])], f);
       step.fn(step.operands.get(), f);
+      if (outputs_.empty() || kept_after_[s] < 0) continue;
+      team_.Barrier(t);  // rows that other threads made
+      KeepRows(step, outputs_[static_cast<size_t>(kept_after_[s])], f);
+      team_.Barrier(t);  // the next step may take their memory
     }
+  }
+  static void KeepRows(const Step& step, const LayerOutput& out, const Frame& f) {
+    const Range mine = SplitRange(f.m, 1, f.thread, f.n_threads);
+    for (int64_t i = mine.begin; i < mine.end; ++i)
+      std::memcpy(const_cast<float*>(out.rows) + i * out.width, f.At(step.out, i), static_cast<size_t>(out.width) * sizeof(float));
   }
   static void CopyRows(const MatMulStep& s, const LayerInput& in, const Frame& f) {
     const Range mine = SplitRange(f.m, 1, f.thread, f.n_threads);
@@ -178,7 +206,9 @@ class Runner final : public BlockRunner {
   graph::LayerGraph layer_;
   std::unique_ptr<LoweredPlan> plan_;
   std::vector<LayerInput> inputs_;
+  std::vector<LayerOutput> outputs_;
   std::vector<int> copied_before_;  // by step: the input whose rows are copied, or -1
+  std::vector<int> kept_after_;     // by step: the output that is whole then, or -1
   std::vector<int32_t> rows_;       // 0, 1, 2 …
   Buffer work_, kv_, weights_;
   std::vector<Frame> frames_;

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/cpu_features.h"
@@ -22,11 +23,15 @@ struct Replacement {
   std::span<const float> values;
 };
 
+// Whether a run keeps what every node of the layer computes, beside what its matrices read.
+enum class KeepOutputs : uint8_t { kNo, kYes };
+
 struct BlockOptions {
   int layer = 0;
   int max_tokens = 512;  // of one sequence; the graph's rotary tables must have as many rows
   Isa isa = Isa::kScalar;
   std::vector<Replacement> replaced;
+  KeepOutputs outputs = KeepOutputs::kNo;
 };
 
 // Rows of f32, contiguous; valid until the next call.
@@ -34,6 +39,13 @@ struct LayerInput {
   std::vector<const model::Tensor*> matrices;  // that read it, in the graph's order: q, k, v; a fused tensor once
   int64_t width = 0;                           // K
   const float* rows = nullptr;                 // [T][K] of the last call
+};
+
+// What a node of the plain graph computed, by its name: rows as LayerInput's. Reshapes, which compute nothing, are not among them.
+struct LayerOutput {
+  std::string name;
+  int64_t width = 0;
+  const float* rows = nullptr;  // [T][width] of the last call
 };
 
 // Not thread-safe: one call at a time. The same bits for any number of threads.
@@ -47,6 +59,8 @@ class BlockRunner {
   virtual void Run(const float* x, int n_tokens, float* out) = 0;
   // What the matrices read, in the order in which the layer computes: attention input, o input, MLP input, down input.
   virtual std::span<const LayerInput> inputs() const = 0;
+  // Of KeepOutputs::kYes, in the order in which the layer computes; else empty.
+  virtual std::span<const LayerOutput> outputs() const = 0;
   virtual int64_t bytes() const = 0;  // memory that it holds
 };
 

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "backend/cpu/tiny_for_test.h"
@@ -145,6 +146,53 @@ TEST(BlockRunner, InputsAreWhatTheMatricesRead) {
       const size_t at = static_cast<size_t>(n - 1) * attention.size() + j;
       EXPECT_NEAR(out[at], double{x[at]} + (attention[j] + mlp[j]) * double{config.residual_scale}, 1e-4) << j;
     }
+  }
+}
+
+// Gemms give the products of what they read, adds the sum of what came before; the last result is the layer's.
+TEST(BlockRunner, OutputsAreWhatTheNodesCompute) {
+  for (const Case& c : Cases()) {
+    SCOPED_TRACE(c.name);
+    const Opened o = Open(c, 2);
+    const std::vector<float> x = Embedded(o, c);
+    const int n = static_cast<int>(c.prompt.size());
+    std::vector<float> out(x.size());
+    const auto runner =
+        BlockRunner::Create(
+            o.decoder, {.layer = 0, .max_tokens = c.max_context, .isa = TestIsa(), .replaced = {}, .outputs = KeepOutputs::kYes}, *o.team)
+            .Take();
+    runner->Run(x.data(), n, out.data());
+    std::map<std::string, const LayerOutput*> of;
+    for (const LayerOutput& node : runner->outputs()) EXPECT_TRUE(of.emplace(node.name, &node).second) << node.name;
+    int gemms = 0, adds = 0;
+    for (const graph::Node& node : o.decoder.nodes) {
+      if (node.layer != 0 || node.op == graph::Op::kReshape || graph::IsFixed(o.decoder, node.outputs[0])) continue;
+      ASSERT_TRUE(of.contains(node.name)) << node.name;
+      const LayerOutput& y = *of[node.name];
+      const auto read = [&](size_t i) -> const float* {  // nullptr: the layer's input or a reshaped value
+        const auto& name = o.decoder.values[node.inputs[i]].name;
+        return of.contains(name) ? of[name]->rows + (n - 1) * of[name]->width : nullptr;
+      };
+      const float* last = y.rows + (n - 1) * y.width;
+      if (node.op == graph::Op::kGemm && read(0)) {
+        ++gemms;
+        const auto w = graph::FixedValues(o.decoder, node.inputs[1]);
+        const size_t k = w.size() / static_cast<size_t>(y.width);
+        for (size_t r = 0; r < static_cast<size_t>(y.width); ++r) {
+          double sum = node.inputs.size() > 2 ? graph::FixedValues(o.decoder, node.inputs[2])[r] : 0;
+          for (size_t j = 0; j < k; ++j) sum += double{w[r * k + j]} * read(0)[j];
+          EXPECT_NEAR(last[r], sum, 1e-4 * std::max(1.0, std::abs(sum))) << node.name;
+        }
+      }
+      if (node.op == graph::Op::kAdd && read(0) && read(1)) {
+        ++adds;
+        for (int64_t j = 0; j < y.width; ++j) EXPECT_FLOAT_EQ(last[j], read(0)[j] + read(1)[j]) << node.name;
+      }
+    }
+    EXPECT_GE(gemms, 6);
+    EXPECT_GE(adds, 1);
+    const LayerOutput& result = runner->outputs().back();
+    EXPECT_EQ(std::vector<float>(result.rows, result.rows + n * result.width), out);
   }
 }
 

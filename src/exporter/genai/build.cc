@@ -4,6 +4,7 @@
 
 #include <set>
 
+#include "exporter/attributes.h"
 #include "exporter/exporter.h"
 #include "exporter/genai/initializers.h"
 
@@ -17,28 +18,6 @@ using onnx::Attribute;
 using onnx::ElementType;
 
 constexpr const char* kMicrosoft = "com.microsoft";
-
-Attribute Int(const char* name, int64_t v) {
-  Attribute a;
-  a.name = name;
-  a.kind = Attribute::Kind::kInt;
-  a.ints = {v};
-  return a;
-}
-Attribute Float(const char* name, float v) {
-  Attribute a;
-  a.name = name;
-  a.kind = Attribute::Kind::kFloat;
-  a.floats = {v};
-  return a;
-}
-Attribute Text(const char* name, std::string v) {
-  Attribute a;
-  a.name = name;
-  a.kind = Attribute::Kind::kString;
-  a.strings = {std::move(v)};
-  return a;
-}
 
 class GenAiBuilder {
  public:

@@ -1,0 +1,261 @@
+// See export_qdq.h: calibration gives ranges and codes, the exporter the graphs; this file puts them together and writes the folder.
+#include "export_qdq.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+#include "base/cpu_features.h"
+#include "base/threads.h"
+#include "export_qdq_manifest.h"
+#include "exporter/qdq/qdq.h"
+#include "fetch/digest.h"
+#include "graph/graph.h"
+#include "model/safetensors/writer.h"
+#include "onnx/onnx.h"
+#include "open_model.h"
+#include "output_file.h"
+#include "progress.h"
+#include "quant/static/static.h"
+#include "tokenizer_files.h"
+#include "work/part_folder.h"
+
+namespace slm::cli {
+namespace {
+using nlohmann::ordered_json;
+
+constexpr int kUsualContext = 2048;
+
+quant::WeightScheme Channel(int bits) {
+  return {.storage = quant::Storage::kGrid, .grid = quant::Scheme::kSymmetric, .bits = bits, .group = 0};
+}
+
+quant::StaticRecipe RecipeNamed(const std::string& weights) {
+  const auto& all = quant::Recipes();
+  const auto named = [&](const char* name) {
+    return *std::find_if(all.begin(), all.end(), [&](const quant::Recipe& r) { return r.name == name; });
+  };
+  quant::StaticRecipe r{.body = Channel(8), .down = Channel(8), .head = Channel(8), .how = named("fast")};
+  r.how.sequences = 8;  // for ranges; codes of 8 bits are not calibrated
+  if (weights == "w8") return r;
+  r.how = named("default");  // 4 bits need error feedback; the head and what a massive activation enters stay at 8
+  r.how.fold = false;
+  r.body = weights == "w4-channel" ? Channel(4) : quant::WeightScheme{.storage = quant::Storage::kLpbq, .group = 32};
+  return r;
+}
+
+// The token that every sequence begins with: the model's begin token, whose keys and values the folder holds. -1: it has none.
+int PrefixToken(const model::Model& m) {
+  if (!m.config.bos_ids.empty()) return m.config.bos_ids[0];
+  return m.tokenizer.bos;
+}
+
+// Every sequence with `prefix` at its front, in as many tokens as before.
+void BeginWith(int prefix, quant::CalibrationText* text) {
+  for (auto& s : text->sequences) {
+    if (!s.empty() && s[0] == prefix) continue;
+    s.insert(s.begin(), prefix);
+    if (s.size() > 2) s.pop_back();
+  }
+}
+
+class QdqExport {
+ public:
+  QdqExport(std::shared_ptr<model::Model> m, const QdqRequest& r, Io& io) : m_(std::move(m)), r_(r), io_(io) {}
+
+  Result<int> Run() {
+    SLM_RETURN_IF_ERROR(Check());
+    SLM_ASSIGN_OR_RETURN(PartFolder part, PartFolder::Create(r_.out));
+    SLM_ASSIGN_OR_RETURN(const TokenizerFiles tokenizer, TokenizerFilesOf(*m_));
+    if (!tokenizer.note.empty()) notes_.push_back(tokenizer.note);
+    SLM_ASSIGN_OR_RETURN(manifest_.source, DigestsOf(*m_, io_));
+    if (quantized()) SLM_RETURN_IF_ERROR(Calibrate());
+    SLM_ASSIGN_OR_RETURN(const graph::Graph g, graph::BuildDecoder(m_, {.max_context = manifest_.context}));
+    SLM_ASSIGN_OR_RETURN(
+        const exporter::StaticModel built,
+        exporter::BuildStaticModel(g,
+                                   {.chunk = r_.chunk,
+                                    .context = manifest_.context,
+                                    .activations = quantized() ? exporter::Activations::kUint16 : exporter::Activations::kFloat,
+                                    .range_margin = static_cast<float>(r_.margin)},
+                                   calibrated_));
+    SLM_RETURN_IF_ERROR(WriteGraphs(built, part));
+    SLM_RETURN_IF_ERROR(WriteHost(built, part));
+    for (const auto& [name, text] : tokenizer.files) SLM_RETURN_IF_ERROR(WriteTextFile(part.File(name), text, io_));
+    manifest_.notes = notes_;
+    SLM_RETURN_IF_ERROR(WriteTextFile(part.File("manifest.json"), ManifestOf(manifest_, *m_, r_, built).dump(2) + "\n", io_));
+    SLM_RETURN_IF_ERROR(part.Commit());
+    Report(built, tokenizer);
+    return int{kExitOk};
+  }
+
+ private:
+  bool quantized() const { return r_.weights != "f32"; }
+
+  Status Check() {
+    const int own = m_->config.max_context;
+    if (r_.context > 0 && own > 0 && r_.context > own)
+      return Error(Code::kInvalidArgument, fmt::format("--ctx {} is more than the {} tokens this model was made for", r_.context, own),
+                   fmt::format("use --ctx {} or less", own));
+    manifest_.context = r_.context > 0 ? r_.context : own > 0 ? std::min(own, kUsualContext) : kUsualContext;
+    if (r_.chunk > manifest_.context)
+      return Error(Code::kInvalidArgument, fmt::format("--chunk {}: the context is {}", r_.chunk, manifest_.context),
+                   "use a smaller chunk");
+    if (r_.activation_bits == 8)
+      return Error(Code::kUnsupported, "--activations 8: answers of language models do not survive it without training for it",
+                   "use 16: accelerators multiply 16-bit activations with 8- and 4-bit weights");
+    if (!quantized() && r_.calibration.is_given)
+      return Error(Code::kInvalidArgument, "options of calibration, and --weights f32 is not calibrated", "leave them out");
+    return Ok();
+  }
+
+  Status Calibrate() {
+    const quant::StaticRecipe recipe = RecipeNamed(r_.weights);
+    CalibrationOptions options = r_.calibration;
+    if (options.sequences == 0) options.sequences = recipe.how.sequences;
+    SLM_ASSIGN_OR_RETURN(quant::CalibrationText text, ReadCalibration(io_, *m_, options));
+    const int prefix = PrefixToken(*m_);
+    if (prefix >= 0 && prefix < m_->config.vocab_size) {
+      BeginWith(prefix, &text);
+      calibrated_.prefix_tokens = {prefix};
+    } else {
+      notes_.emplace_back("the model has no begin token: ranges hold what its first tokens make, which can be a thousand times the others");
+    }
+    const char* forced = std::getenv("SLM_FORCE_ISA");
+    SLM_ASSIGN_OR_RETURN(const Isa isa, ChooseIsa(DetectCpu(), forced ? forced : ""));
+    SLM_ASSIGN_OR_RETURN(const auto team, ThreadTeam::Create(ThreadsOr(r_.n_threads)));
+    SLM_RETURN_IF_ERROR(Observe(text, {team.get(), isa}));
+    SLM_RETURN_IF_ERROR(Quantize(recipe, text, {team.get(), isa}));
+    manifest_.text = std::move(text);
+    return Ok();
+  }
+
+  quant::StaticWork Work(const quant::Machine& machine, Progress* progress) const {
+    return {.machine = machine,
+            .cancelled = [this] { return io_.cancelled(); },
+            .layer_done = [progress](int layers) { progress->Update(static_cast<uint64_t>(layers)); }};
+  }
+
+  Status Observe(const quant::CalibrationText& text, const quant::Machine& machine) {
+    Progress progress(io_, "ranges of activations", static_cast<uint64_t>(m_->config.n_layers), Progress::Unit::kSteps);
+    SLM_ASSIGN_OR_RETURN(const graph::Graph g, graph::BuildDecoder(m_, {.max_context = static_cast<int>(text.longest())}));
+    const int prefix = static_cast<int>(calibrated_.prefix_tokens.size());
+    SLM_ASSIGN_OR_RETURN(quant::ActivationSpans spans, quant::ObserveActivations(g, text, prefix, Work(machine, &progress)));
+    progress.Finish();
+    for (const auto& [name, span] : spans.values) calibrated_.ranges[name] = {span.low, span.high};
+    for (quant::PrefixKv& kv : spans.prefix) calibrated_.prefix.push_back({std::move(kv.keys), std::move(kv.values)});
+    return Ok();
+  }
+
+  Status Quantize(const quant::StaticRecipe& recipe, const quant::CalibrationText& text, const quant::Machine& machine) {
+    Progress progress(io_, "weights", static_cast<uint64_t>(m_->config.n_layers), Progress::Unit::kSteps);
+    SLM_ASSIGN_OR_RETURN(quant::StaticMatrices made, quant::QuantizeMatrices(*m_, recipe, &text, Work(machine, &progress)));
+    progress.Finish();
+    int64_t weights = 0;
+    for (auto& [tensor, m] : made.matrices) {
+      weights += tensor->n_values();
+      calibrated_.matrices[tensor] = {m.bits, m.rows, m.width, m.group, std::move(m.codes), std::move(m.scales)};
+    }
+    manifest_.schemes = {quant::SchemeName(recipe.body), quant::SchemeName(recipe.down), quant::SchemeName(recipe.head)};
+    manifest_.codes = recipe.how.gptq ? "gptq" : "refit";
+    notes_.insert(notes_.end(), made.notes.begin(), made.notes.end());
+    constexpr int64_t kEnough = 1'000'000'000;
+    if (r_.weights == "w4-channel" && weights < kEnough)
+      notes_.push_back(
+          fmt::format("4 bits with one scale a row cost models below a billion weights much of their quality (this one has {} "
+                      "million): --weights w8 or w4-g32 cost less",
+                      weights / 1'000'000));
+    return Ok();
+  }
+
+  // A file of the folder that `write` gives the bytes of, and its digest.
+  template <class F>
+  Status WriteFile(const std::string& name, const PartFolder& part, const F& write) {
+    const std::string path = part.File(name);
+    SLM_ASSIGN_OR_RETURN(OutputFile file, OpenOutput(path, io_));
+    Digest digest(DigestKind::kSha256);
+    SLM_RETURN_IF_ERROR(write([&](std::span<const std::byte> b) {
+      digest.Add({reinterpret_cast<const char*>(b.data()), b.size()});
+      return WriteUnlessCancelled(file, b, path, io_);
+    }));
+    manifest_.files.emplace_back(name, digest.Hex());
+    return file.Commit();
+  }
+
+  // Both graphs name the same places of one file: their large initializers are the same, in the same order.
+  Status WriteGraphs(const exporter::StaticModel& built, const PartFolder& part) {
+    const onnx::WriteOptions options{.data_name = "weights.bin"};
+    uint64_t first = 0, second = 0;
+    SLM_RETURN_IF_ERROR(WriteFile("weights.bin", part, [&](const onnx::ByteSink& weights) {
+      return WriteFile("prefill.onnx", part, [&](const onnx::ByteSink& message) {
+        return onnx::WriteModel(built.prefill, options, message, [&](std::span<const std::byte> b) {
+          first += b.size();
+          return weights(b);
+        });
+      });
+    }));
+    SLM_RETURN_IF_ERROR(WriteFile("decode.onnx", part, [&](const onnx::ByteSink& message) {
+      return onnx::WriteModel(built.decode, options, message, [&](std::span<const std::byte> b) {
+        second += b.size();
+        return Ok();
+      });
+    }));
+    return first == second ? Ok() : Status(Error(Code::kInternal, "prefill and decode have other weights"));
+  }
+
+  Status WriteHost(const exporter::StaticModel& built, const PartFolder& part) {
+    return WriteFile("host.safetensors", part, [&](const onnx::ByteSink& sink) -> Status {
+      model::safetensors::FileWriter out;
+      for (const exporter::HostTensor& t : built.host) out.Tensor(t.name, t.dtype, t.dims, t.bytes);
+      SLM_RETURN_IF_ERROR(out.Begin(sink));
+      for (const exporter::HostTensor& t : built.host)
+        SLM_RETURN_IF_ERROR(t.write([&](std::span<const std::byte> b) { return out.Data(b); }));
+      return out.Finish();
+    });
+  }
+
+  void Report(const exporter::StaticModel& built, const TokenizerFiles& tokenizer) const {
+    ordered_json names = {"prefill.onnx", "decode.onnx", "weights.bin", "host.safetensors", "manifest.json"};
+    for (const auto& file : tokenizer.files) names.push_back(file.first);
+    uint64_t bytes = 0;
+    for (const auto& name : names) {
+      std::error_code absent;
+      const auto size = std::filesystem::file_size(r_.out + "/" + name.get<std::string>(), absent);
+      if (!absent) bytes += size;
+    }
+    const size_t nodes[] = {built.prefill.graph.nodes.size(), built.decode.graph.nodes.size()};
+    if (io_.json) {
+      io_.PrintJson({{"files", names},
+                     {"bytes", bytes},
+                     {"nodes", {{"prefill", nodes[0]}, {"decode", nodes[1]}}},
+                     {"context", manifest_.context},
+                     {"chunk", r_.chunk},
+                     {"weights", r_.weights},
+                     {"lossless", false},
+                     {"notes", notes_}});
+      return;
+    }
+    io_.Note(fmt::format("{}: graphs of {} and {} nodes, {}", r_.out, nodes[0], nodes[1], FormatBytes(bytes)));
+    for (const std::string& note : notes_) io_.Note(note);
+  }
+
+  const std::shared_ptr<model::Model> m_;
+  const QdqRequest& r_;
+  Io& io_;
+  exporter::Calibrated calibrated_;
+  QdqManifest manifest_;
+  std::vector<std::string> notes_;
+};
+
+}  // namespace
+
+Result<int> ExportQdq(std::shared_ptr<model::Model> model, const QdqRequest& request, Io& io) {
+  return QdqExport(std::move(model), request, io).Run();
+}
+
+}  // namespace slm::cli

@@ -1,0 +1,93 @@
+// A decoder as two ONNX graphs of fixed shapes, as compilers of NPUs want them: prefill for a chunk of tokens, decode for one. Batch 1,
+// a KV cache of fixed length that the host owns, every activation quantized to 16 bits (QDQ) or none. A door.
+//
+// What the graphs look like, and why, is in docs/npu.md. Ranges of activations and codes of weights are the caller's: this room calibrates
+// nothing.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "graph/graph.h"
+#include "onnx/onnx.h"
+
+namespace slm::exporter {
+
+struct Range {
+  float low = 0, high = 0;
+};
+
+// A matrix of the model as codes: value = scale * (code - 2^(bits - 1)).
+struct CodedMatrix {
+  int bits = 8;  // 4 or 8
+  int64_t rows = 0, width = 0;
+  int64_t group = 0;           // columns that share a scale; 0: a whole row
+  std::vector<uint8_t> codes;  // [rows][width]
+  std::vector<float> scales;   // [rows][width / group], or [rows]
+};
+
+// Keys and values of the prefix in one layer, in the graph's order: [prefix tokens][Hkv * D].
+struct PrefixCache {
+  std::vector<float> keys, values;
+};
+
+// What calibration found.
+struct Calibrated {
+  std::map<const model::Tensor*, CodedMatrix> matrices;  // every matrix that the graph multiplies by
+  // By node of the plain graph: what its result spans, tokens of the prefix left out; "<attention>.scores": products of queries and keys,
+  // scaled.
+  std::map<std::string, Range> ranges;
+  // Tokens that every sequence begins with: their keys and values are part of the folder, and no graph sees them. The first token of a
+  // sequence can be a thousand times the others (arXiv 2402.17762), which no range of 16 bits holds.
+  std::vector<int32_t> prefix_tokens;
+  std::vector<PrefixCache> prefix;  // by layer, when there are prefix tokens
+};
+
+enum class Activations : uint8_t { kFloat, kUint16 };
+
+struct StaticOptions {
+  int chunk = 64;      // tokens of the prefill graph
+  int context = 2048;  // S: slots of the cache; the graph's rotary tables have as many rows
+  Activations activations = Activations::kUint16;
+  float range_margin = 1.5f;  // ranges are this much wider than calibration found them
+};
+
+// A table or constant for the host, as a tensor of a safetensors file.
+struct HostTensor {
+  std::string name, dtype;  // "U16", "I16" or "F32"
+  std::vector<int64_t> dims;
+  std::function<Status(const std::function<Status(std::span<const std::byte>)>& sink)> write;
+  uint64_t bytes = 0;
+};
+
+// How a host feeds a graph input that is not of the cache.
+struct StaticInput {
+  enum class Kind : uint8_t {
+    kTokenRows,     // rows of a host tensor by token
+    kPositionRows,  // rows of a host tensor by position
+    kMask,          // `allowed` or `masked` by query and slot
+  };
+  std::string name;
+  Kind kind = Kind::kTokenRows;
+  std::string table;               // host tensor; of kMask empty
+  int64_t window = 0;              // of kMask: tokens that a query sees, itself included; 0: all
+  double allowed = 0, masked = 0;  // of kMask: as elements of the input
+};
+
+struct StaticModel {
+  onnx::Model prefill, decode;  // of the same large initializers in the same order: one file of weights serves both
+  std::vector<StaticInput> inputs;
+  std::vector<HostTensor> host;
+  std::string cache_dtype, input_dtype;  // safetensors' names
+  int64_t mask_repeats = 1;              // queries of a mask stand there so often, one head of a group after another
+  std::vector<int32_t> prefix_tokens;    // every sequence begins with them; their cache is among the host tensors
+};
+
+// `g`: the plain graph, no passes; it and its model outlive the result's host tensors. `calibrated` is not read with kFloat. Errors:
+// kUnsupported naming a node without a form, kInvalidArgument (a chunk that the context does not hold, a range or matrix that is missing).
+Result<StaticModel> BuildStaticModel(const graph::Graph& g, const StaticOptions& options, const Calibrated& calibrated);
+
+}  // namespace slm::exporter
