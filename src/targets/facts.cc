@@ -1,0 +1,200 @@
+// What a node's outputs are: element types by operator, fixed content by running the reference on fixed inputs.
+#include <map>
+
+#include "targets/flat.h"
+
+namespace slm::targets {
+namespace {
+
+using onnx::ElementType;
+
+constexpr int64_t kSmall = 4096;  // values of fixed content that is worth computing: shapes, indices, not weights
+
+// Where the type of output 0 comes from when it is not input 0's; the other outputs follow kOthers or output 0.
+constexpr int kFromAttribute = -1;
+struct TypeRule {
+  int input = 0;
+  ElementType type = ElementType::kUndefined;  // fixed, when defined
+};
+const std::map<std::string_view, TypeRule>& TypeRules() {
+  static const std::map<std::string_view, TypeRule> rules = {
+      {"Cast", {kFromAttribute}},
+      {"CastLike", {1}},
+      {"Shape", {0, ElementType::kInt64}},
+      {"Size", {0, ElementType::kInt64}},
+      {"ArgMax", {0, ElementType::kInt64}},
+      {"ArgMin", {0, ElementType::kInt64}},
+      {"NonZero", {0, ElementType::kInt64}},
+      {"Equal", {0, ElementType::kBool}},
+      {"Greater", {0, ElementType::kBool}},
+      {"GreaterOrEqual", {0, ElementType::kBool}},
+      {"Less", {0, ElementType::kBool}},
+      {"LessOrEqual", {0, ElementType::kBool}},
+      {"And", {0, ElementType::kBool}},
+      {"Or", {0, ElementType::kBool}},
+      {"Xor", {0, ElementType::kBool}},
+      {"Not", {0, ElementType::kBool}},
+      {"IsNaN", {0, ElementType::kBool}},
+      {"IsInf", {0, ElementType::kBool}},
+      {"Where", {1}},
+      {"DequantizeLinear", {1}},
+      {"QuantizeLinear", {2}},
+      {"MatMulInteger", {0, ElementType::kInt32}},
+      {"ConvInteger", {0, ElementType::kInt32}},
+      {"DynamicQuantizeLinear", {0, ElementType::kUint8}},
+      {"QLinearMatMul", {7}},
+      {"QLinearConv", {7}},
+      {"OneHot", {2}},
+      {"GatherBlockQuantized", {2}},
+      {"ConstantOfShape", {kFromAttribute}},
+      {"Constant", {kFromAttribute}},
+      {"EyeLike", {kFromAttribute}},
+      {"RandomNormal", {kFromAttribute}},
+      {"RandomUniform", {kFromAttribute}},
+  };
+  return rules;
+}
+
+ElementType FromAttribute(const onnx::Node& n) {
+  if (n.op_type == "ConstantOfShape" || n.op_type == "Constant") {
+    const onnx::Attribute* value = n.Find("value");
+    if (value && !value->tensors.empty()) return value->tensors[0].type;
+    for (const auto& [name, type] : {std::pair{"value_int", ElementType::kInt64}, std::pair{"value_ints", ElementType::kInt64}})
+      if (n.Find(name)) return type;
+    return ElementType::kFloat;
+  }
+  const int64_t to = IntOr(n, n.op_type == "Cast" ? "to" : "dtype", n.op_type == "Cast" ? 0 : 1);
+  return onnx::IsElementType(to) ? static_cast<ElementType>(to) : ElementType::kUndefined;
+}
+
+ElementType TypeOf(const Flat& flat, const onnx::Node& n, size_t output) {
+  const auto input = [&](size_t i) {
+    const Value* v = i < n.inputs.size() ? flat.Find(n.inputs[i]) : nullptr;
+    return v ? v->type : ElementType::kUndefined;
+  };
+  if (n.op_type == "QuantizeLinear" || n.op_type == "DequantizeLinear")
+    if (const int64_t t = IntOr(n, "output_dtype", 0); onnx::IsElementType(t)) return static_cast<ElementType>(t);
+  if (n.op_type == "QuantizeLinear" && (n.inputs.size() < 3 || n.inputs[2].empty())) return ElementType::kUint8;
+  if (n.op_type == "TopK" && output == 1) return ElementType::kInt64;
+  if (n.op_type == "DynamicQuantizeLinear" && output == 1) return ElementType::kFloat;
+  if (n.op_type == "GroupQueryAttention" && output > 0) return input(2 + output) != ElementType::kUndefined ? input(2 + output) : input(0);
+  if ((n.op_type == "LayerNormalization" || n.op_type == "SkipLayerNormalization" || n.op_type == "SkipSimplifiedLayerNormalization") &&
+      (output == 1 || output == 2))
+    return ElementType::kFloat;
+  if (n.op_type == "If" || n.op_type == "Loop" || n.op_type == "Scan") return ElementType::kUndefined;
+  const auto rule = TypeRules().find(n.op_type);
+  if (rule == TypeRules().end()) return input(0);
+  if (rule->second.type != ElementType::kUndefined) return rule->second.type;
+  return rule->second.input == kFromAttribute ? FromAttribute(n) : input(static_cast<size_t>(rule->second.input));
+}
+
+// The content of a fixed value, when it is small.
+std::shared_ptr<const reference::Array> Content(const Value& v) {
+  if (v.data) return v.data;
+  if (!v.tensor || v.tensor->n_values() > kSmall) return nullptr;
+  auto array = reference::FromTensor(*v.tensor);
+  return array.ok() ? std::make_shared<const reference::Array>(array.Take()) : nullptr;
+}
+
+// Runs one node on fixed inputs.
+bool Compute(Flat& flat, int index) {
+  const FlatNode& n = flat.nodes[static_cast<size_t>(index)];
+  onnx::Model one;
+  one.opsets = {{n.node.domain, n.opset}};
+  std::vector<reference::Array> inputs;
+  for (size_t i = 0; i < n.node.inputs.size(); ++i) {
+    const Value* v = flat.Input(index, i);
+    if (!v) continue;
+    const auto content = Content(*v);
+    if (!content) return false;
+    bool given = false;
+    for (const onnx::ValueInfo& known : one.graph.inputs) given |= known.name == n.node.inputs[i];
+    if (given) continue;
+    onnx::ValueInfo info;
+    info.name = n.node.inputs[i];
+    one.graph.inputs.push_back(std::move(info));
+    inputs.push_back(*content);
+  }
+  one.graph.nodes.push_back(n.node);
+  for (const std::string& out : n.node.outputs)
+    if (!out.empty()) {
+      onnx::ValueInfo info;
+      info.name = out;
+      one.graph.outputs.push_back(std::move(info));
+    }
+  auto result = reference::RunGraph(one, inputs);
+  if (!result.ok()) return false;
+  for (size_t i = 0; i < one.graph.outputs.size(); ++i) {
+    reference::Array& array = result.value()[i];
+    Value& v = flat.values[one.graph.outputs[i].name];
+    v.type = array.type;
+    v.has_shape = true;
+    v.shape.clear();
+    for (const int64_t d : array.dims) v.shape.push_back(Sane({d, ""}));
+    if (array.size() <= kSmall) v.data = std::make_shared<const reference::Array>(std::move(array));
+  }
+  return true;
+}
+
+// The shape of a value whose shape is known is itself fixed.
+void ShapeContent(Flat& flat, const FlatNode& n, int index) {
+  const Value* in = flat.Input(index, 0);
+  if (!in || !in->has_shape || n.node.outputs.empty()) return;
+  const int64_t rank = static_cast<int64_t>(in->shape.size());
+  auto array = std::make_shared<reference::Array>();
+  array->type = ElementType::kInt64;
+  if (n.node.op_type == "Size") {
+    if (in->n_values() < 0) return;
+    array->i = {in->n_values()};
+  } else {
+    const auto clamp = [&](int64_t at) { return std::min(std::max(at < 0 ? at + rank : at, int64_t{0}), rank); };
+    for (int64_t i = clamp(IntOr(n.node, "start", 0)); i < clamp(IntOr(n.node, "end", rank)); ++i) {
+      if (in->shape[static_cast<size_t>(i)].value < 0) return;
+      array->i.push_back(in->shape[static_cast<size_t>(i)].value);
+    }
+    array->dims = {static_cast<int64_t>(array->i.size())};
+  }
+  Value& out = flat.values[n.node.outputs[0]];
+  out.fixed = true;
+  out.data = std::move(array);
+}
+
+bool IsQuantizer(const onnx::Node& n) { return n.op_type == "DequantizeLinear" || n.op_type == "QuantizeLinear"; }
+
+}  // namespace
+
+bool FixedInts(const Flat& flat, const FlatNode& n, size_t input, std::vector<int64_t>& out) {
+  const Value* v = input < n.node.inputs.size() ? flat.Find(n.node.inputs[input]) : nullptr;
+  if (!v) return false;
+  const auto content = Content(*v);
+  if (!content || content->i.empty() != (content->size() == 0)) return false;
+  out = content->i;
+  return true;
+}
+
+void InferNode(Flat& flat, int index) {
+  const FlatNode& n = flat.nodes[static_cast<size_t>(index)];
+  for (size_t i = 0; i < n.node.outputs.size(); ++i) {
+    if (n.node.outputs[i].empty()) continue;
+    Value& out = flat.values[n.node.outputs[i]];
+    if (const ElementType t = TypeOf(flat, n.node, i); t != ElementType::kUndefined) out.type = t;
+  }
+  std::vector<std::vector<onnx::Dim>> shapes;
+  if (InferShapes(flat, n, shapes))
+    for (size_t i = 0; i < n.node.outputs.size() && i < shapes.size(); ++i) {
+      if (n.node.outputs[i].empty()) continue;
+      Value& out = flat.values[n.node.outputs[i]];
+      if (!out.has_shape || !IsStatic(out.shape)) out.shape = shapes[i], out.has_shape = true;
+    }
+  if (n.node.op_type == "Shape" || n.node.op_type == "Size") return ShapeContent(flat, n, index);
+  bool fixed = !n.node.op_type.starts_with("Random") && n.node.op_type != "Multinomial" && n.node.op_type != "EPContext";
+  bool any = n.node.op_type == "Constant";
+  for (size_t i = 0; i < n.node.inputs.size(); ++i)
+    if (const Value* v = flat.Input(index, i)) fixed &= v->fixed, any = true;
+  if (!fixed || !any) return;
+  for (const std::string& out : n.node.outputs)
+    if (!out.empty()) flat.values[out].fixed = true;
+  if (!IsQuantizer(n.node)) Compute(flat, index);
+}
+
+}  // namespace slm::targets
