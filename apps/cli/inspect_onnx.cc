@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <unordered_map>
 
+#include "importer/importer.h"
 #include "inspect_report.h"
 #include "model/model.h"
 #include "onnx/genai/genai.h"
@@ -189,7 +190,7 @@ ordered_json Document(const std::string& path, const char* format, const Totals&
   j["path"] = path;
   j["file_bytes"] = totals.file_bytes;
   j["runnable"] = false;
-  j["reason"] = "ONNX graphs are read and checked, not run as a model by this build";
+  j["reason"] = nullptr;
   j["n_params"] = totals.n_params;
   j["bpw"] = totals.n_params > 0 ? ordered_json(8.0 * static_cast<double>(totals.bytes) / static_cast<double>(totals.n_params))
                                  : ordered_json(nullptr);
@@ -225,17 +226,10 @@ Result<ordered_json> InspectGenAi(const std::string& path) {
 
 }  // namespace
 
-bool IsOnnxPath(const std::string& path) {
-  if (path.ends_with(".onnx")) return true;
-  std::error_code ec;
-  for (const char* weights : {"model.safetensors", "model.safetensors.index.json"})
-    if (std::filesystem::exists(std::filesystem::path(path) / weights, ec)) return false;
-  return onnx::IsGenAiFolder(path);
-}
-
 Result<ordered_json> InspectOnnx(const std::string& path) {
-  if (!path.ends_with(".onnx")) return InspectGenAi(path);
-  SLM_ASSIGN_OR_RETURN(const onnx::Model m, onnx::ReadModel(path));
+  if (onnx::IsGenAiFolder(path)) return InspectGenAi(path);
+  SLM_ASSIGN_OR_RETURN(const std::string file, importer::GraphFile(path));
+  SLM_ASSIGN_OR_RETURN(const onnx::Model m, onnx::ReadModel(file));
   Totals totals;
   Add(m, "", totals);
   ordered_json j = Document(path, "onnx", totals);

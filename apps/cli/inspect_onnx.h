@@ -7,10 +7,8 @@
 
 namespace slm::cli {
 
-// A file whose name ends in ".onnx", or a folder with a genai_config.json and no safetensors weights, which would be the model.
-bool IsOnnxPath(const std::string& path);
-
-// Errors: what ReadModel and ReadGenAiConfig say about a damaged file.
+// Of a path that importer::IsOnnxModel takes; "runnable" is false and the reason open. Errors: what ReadModel and ReadGenAiConfig say about
+// a damaged file.
 Result<nlohmann::ordered_json> InspectOnnx(const std::string& path);
 
 }  // namespace slm::cli

@@ -11,6 +11,7 @@
 #include "graph/graph.h"
 #include "inspect_onnx.h"
 #include "kv/kv.h"
+#include "load_decoder.h"
 #include "model/model.h"
 #include "open_model.h"
 
@@ -22,27 +23,28 @@ using model::Model;
 using nlohmann::ordered_json;
 
 struct Opened {
-  std::shared_ptr<const Model> model;
+  std::shared_ptr<model::Model> model;
   std::string reason;  // why it cannot be run; empty: it can
+  std::shared_ptr<const importer::Decoder> onnx;
 };
 
 // As much of the file as can be trusted: all of it, or its tables when only the computation is missing.
 Result<Opened> OpenForInspection(const std::string& path) {
   if (path.ends_with(".safetensors")) {
     SLM_ASSIGN_OR_RETURN(auto bare, model::LoadModel(path, LoadWhat::kContainer));
-    return Opened{std::move(bare), "a safetensors file alone has no config"};
+    return Opened{std::move(bare), "a safetensors file alone has no config", nullptr};
   }
   auto all = model::LoadModel(path);
-  if (all.ok()) return Opened{all.Take(), ""};
+  if (all.ok()) return Opened{all.Take(), "", nullptr};
   SLM_ASSIGN_OR_RETURN(auto container, model::LoadModel(path, LoadWhat::kContainer));
   if (container->tensors.empty()) {
     SLM_ASSIGN_OR_RETURN(auto vocabulary, model::LoadModel(path, LoadWhat::kTokenizerOnly));
-    return Opened{std::move(vocabulary), "the file holds a vocabulary only"};
+    return Opened{std::move(vocabulary), "the file holds a vocabulary only", nullptr};
   }
   if (all.error().code() != Code::kUnsupported) return all.error();
   std::string reason = all.error().message();
   if (!all.error().hint().empty()) reason += " (" + all.error().hint() + ")";
-  return Opened{std::move(container), std::move(reason)};
+  return Opened{std::move(container), std::move(reason), nullptr};
 }
 
 std::string MetadataOf(const Model& m, std::initializer_list<const char*> keys) {
@@ -65,14 +67,16 @@ ordered_json RopeJson(const model::RopeConfig& r) {
           {"scaling", scaling}, {"factor", r.factor},         {"attention_factor", r.attention_factor}};
 }
 
-ordered_json ConfigJson(const model::ModelConfig& c) {
+ordered_json ConfigJson(const Model& m) {
+  const model::ModelConfig& c = m.config;
   const auto ones = [](const std::vector<uint8_t>& v) { return std::count(v.begin(), v.end(), 1); };
   const auto local = ones(c.is_local);
   ordered_json j = {{"vocab_size", c.vocab_size}, {"d_model", c.d_model},   {"n_layers", c.n_layers}, {"n_heads", c.n_heads},
                     {"n_kv_heads", c.n_kv_heads}, {"head_dim", c.head_dim}, {"d_ff", c.d_ff},         {"max_context", c.max_context}};
   j["layers"] = {{"global", c.n_layers - local}, {"local", local}, {"sliding_window", c.sliding_window}, {"without_rope", ones(c.no_rope)}};
-  j["rope"] = RopeJson(c.rope);
-  j["rope_local"] = local > 0 ? RopeJson(c.rope_local) : ordered_json(nullptr);
+  const bool in_graph = m.format == "genai" || m.format == "onnx";  // which rotates by tables
+  j["rope"] = in_graph ? ordered_json(nullptr) : RopeJson(c.rope);
+  j["rope_local"] = local > 0 && !in_graph ? RopeJson(c.rope_local) : ordered_json(nullptr);
   j["tied_head"] = c.tied_head;
   j["qkv_bias"] = c.qkv_bias;
   j["qk_norm"] = c.qk_norm;
@@ -80,8 +84,9 @@ ordered_json ConfigJson(const model::ModelConfig& c) {
 }
 
 // The arena of one prefill chunk plus a row of logits, from the graph that `slm run` would execute; null when it cannot be built.
-ordered_json ActivationBytes(const std::shared_ptr<const Model>& m, int context) {
-  auto built = graph::BuildDecoder(m, {.max_context = context});
+ordered_json ActivationBytes(const Opened& o, int context) {
+  const std::shared_ptr<model::Model>& m = o.model;
+  auto built = GraphOf({m, o.onnx}, context);
   if (!built.ok()) return nullptr;
   graph::Graph g = built.Take();
   if (!graph::RunPasses(g, {}).ok()) return nullptr;
@@ -113,7 +118,7 @@ ordered_json MemoryJson(const Opened& o, uint64_t weights_bytes, int context) {
           {"kv_bytes", 2 * values},
           {"kv_bytes_f32", 4 * values},
           {"kv_bytes_int8", Int8CacheBytes(c, context)},
-          {"activations_bytes", ActivationBytes(o.model, context)}};
+          {"activations_bytes", ActivationBytes(o, context)}};
 }
 
 struct TypeSum {
@@ -188,8 +193,30 @@ ordered_json TemplateJson(const model::TokenizerSource& t) {
   return {{"sha256", digest.Hex()}, {"bytes", t.chat_template.size()}, {"named", named}};
 }
 
+namespace {
+
+// The files' own tables, and what running them would take where they are a decoder that this build runs.
+Result<ordered_json> InspectOnnxModel(const std::string& path, int context) {
+  SLM_ASSIGN_OR_RETURN(ordered_json j, InspectOnnx(path));
+  auto imported = importer::Import(path);
+  if (!imported.ok()) {
+    j["reason"] = imported.error().message();
+    return j;
+  }
+  const Opened o{imported.value().model, "", imported.value().decoder};
+  SLM_ASSIGN_OR_RETURN(const int planned, PlannedContext(o, context));
+  j["runnable"] = true;
+  j["reason"] = nullptr;
+  j["config"] = ConfigJson(*o.model);
+  j["memory"] = MemoryJson(o, j["memory"]["weights_bytes"], planned);
+  if (o.model->format == "onnx") j["tokenizer"] = TokenizerJson(*o.model), j["chat_template"] = TemplateJson(o.model->tokenizer);
+  return j;
+}
+
+}  // namespace
+
 Result<ordered_json> InspectModel(const std::string& path, int context) {
-  if (IsOnnxPath(path)) return InspectOnnx(path);
+  if (importer::IsOnnxModel(path)) return InspectOnnxModel(path, context);
   SLM_ASSIGN_OR_RETURN(const Opened o, OpenForInspection(path));
   const Model& m = *o.model;
   SLM_ASSIGN_OR_RETURN(const int planned, PlannedContext(o, context));
@@ -210,7 +237,7 @@ Result<ordered_json> InspectModel(const std::string& path, int context) {
   j["reason"] = or_null(o.reason);
   j["n_params"] = n_params;
   j["bpw"] = n_params > 0 ? ordered_json(8.0 * static_cast<double>(bytes) / static_cast<double>(n_params)) : ordered_json(nullptr);
-  j["config"] = o.reason.empty() ? ConfigJson(m.config) : ordered_json(nullptr);
+  j["config"] = o.reason.empty() ? ConfigJson(m) : ordered_json(nullptr);
   j["tokenizer"] = TokenizerJson(m);
   j["chat_template"] = TemplateJson(m.tokenizer);
   j["memory"] = MemoryJson(o, bytes, planned);

@@ -47,7 +47,7 @@ std::string Config(const ordered_json& c) {
     kinds += fmt::format(", {} local with a window of {} tokens", Text(layers["local"]), Text(layers["sliding_window"]));
   if (layers["without_rope"] != 0) kinds += fmt::format(", {} of them without rope", Text(layers["without_rope"]));
   s += Line("layers", kinds);
-  s += Line("rope", Rope(c["rope"]));
+  s += Line("rope", c["rope"].is_null() ? "by tables of the graph" : Rope(c["rope"]));
   if (!c["rope_local"].is_null()) s += Line("  local", Rope(c["rope_local"]));
   std::string features;
   for (const auto& [key, label] : {std::pair{"tied_head", "tied head"}, {"qkv_bias", "qkv bias"}, {"qk_norm", "qk norm"}})
@@ -128,13 +128,13 @@ std::string InspectText(const ordered_json& j) {
   s += Line("arch", Text(j["arch"]));
   if (!j["reason"].is_null()) s += Line("runnable", "no: " + Text(j["reason"]));
   if (!j["config"].is_null()) s += Config(j["config"]);
-  if (j.contains("genai")) s += GenAi(j["genai"]);
+  else if (j.contains("genai")) s += GenAi(j["genai"]);
   if (!j["bpw"].is_null())
     s += Line("weights", fmt::format("{} parameters, {:.2f} bits each", Count(j["n_params"].get<int64_t>()), j["bpw"].get<double>()));
   s += Types(j["types"]);
   if (j.contains("graphs")) {
     for (const auto& g : j["graphs"]) s += Graph(g);
-    if (j["format"] == "onnx") return s;
+    if (j["format"] == "onnx" && j["tokenizer"].is_null()) return s + Memory(j["memory"]);
   }
   s += Tokenizer(j["tokenizer"]);
   const ordered_json& t = j["chat_template"];

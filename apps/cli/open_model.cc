@@ -17,6 +17,7 @@
 #include "base/threads.h"
 #include "checks.h"
 #include "graph/graph.h"
+#include "load_decoder.h"
 #include "placement.h"
 #include "store.h"
 
@@ -56,9 +57,9 @@ Status CheckDevice(const OpenOptions& o) {
   return Error(Code::kUnavailable, "device '" + o.device + "' is not in this build", "slm devices lists what is: use --device cpu or auto");
 }
 
-Result<std::unique_ptr<backend::Backend>> BuildBackend(const OpenOptions& o, const std::shared_ptr<const model::Model>& m) {
-  SLM_ASSIGN_OR_RETURN(const backend::CpuOptions cpu, CpuOptionsOf(o, *m));
-  SLM_ASSIGN_OR_RETURN(graph::Graph g, graph::BuildDecoder(m, {.max_context = cpu.context}));
+Result<std::unique_ptr<backend::Backend>> BuildBackend(const OpenOptions& o, const LoadedDecoder& d) {
+  SLM_ASSIGN_OR_RETURN(const backend::CpuOptions cpu, CpuOptionsOf(o, *d.model));
+  SLM_ASSIGN_OR_RETURN(graph::Graph g, GraphOf(d, cpu.context));
   SLM_RETURN_IF_ERROR(graph::RunPasses(g, o.passes_off));
   SLM_ASSIGN_OR_RETURN(auto b, backend::CreateCpuBackend(g, cpu));
   if (o.fallback == Fallback::kForbidden)
@@ -117,7 +118,7 @@ CLI::Option* AddMemory(CLI::App& app, std::string& memory) {
 }
 
 void AddOpenOptions(CLI::App& app, OpenOptions& o) {
-  app.add_option("MODEL", o.model, "path of a GGUF file or Hugging Face folder, or a name in the store")->required();
+  app.add_option("MODEL", o.model, "path of a GGUF file, Hugging Face or ONNX folder, or a name in the store")->required();
   const char* group = "Loading";
   app.add_option("--device", o.device, "auto or cpu")->capture_default_str()->group(group);
   app.add_flag_callback(
@@ -157,19 +158,19 @@ Result<OpenedModel> OpenModel(const Io& io, const OpenOptions& o) {
   SLM_RETURN_IF_ERROR(CheckDevice(o));
   SLM_ASSIGN_OR_RETURN(const std::string path, ResolveModel(io, o.model));
   OpenedModel opened;
-  SLM_ASSIGN_OR_RETURN(const std::shared_ptr<model::Model> loaded, model::LoadModel(path));
-  opened.model = loaded;
+  SLM_ASSIGN_OR_RETURN(const LoadedDecoder loaded, LoadDecoder(path));
+  opened.model = loaded.model;
 
   std::optional<Result<text::Tokenizer>> tokenizer;
   std::thread text_thread([&] { tokenizer.emplace(BuildTokenizer(opened.model->tokenizer)); });
-  auto built = BuildBackend(o, opened.model);
+  auto built = BuildBackend(o, loaded);
   text_thread.join();
   if (!built.ok()) return built.error();
   if (!tokenizer->ok()) return tokenizer->error().At(path);
   opened.backend = built.Take();
   opened.kv_type = o.kv;
   opened.tokenizer = std::make_unique<text::Tokenizer>(tokenizer->Take());
-  LetGo(*loaded);
+  LetGo(*loaded.model);
   opened.load_ns = NowNs() - start_ns;
   return opened;
 }

@@ -70,7 +70,8 @@ uint64_t Tensor::stored_bytes() const { return data.size() + packed_bytes + (gro
 void Model::DropPages(const Tensor& t) const {
   DropPages(t.data);
   if (t.grouped)
-    for (const auto part : {t.grouped->codes, t.grouped->scales, t.grouped->zeros, t.grouped->group_of}) DropPages(part);
+    for (const auto part : {t.grouped->codes, t.grouped->scales, t.grouped->zeros, t.grouped->group_of, t.grouped->offsets})
+      DropPages(part);
 }
 
 void Model::DropPages(std::span<const std::byte> part) const {
@@ -90,8 +91,8 @@ Result<std::shared_ptr<Model>> LoadModel(const std::string& path, LoadWhat what)
   if (std::filesystem::is_directory(path, ec)) return hf::Load(path, what);
   if (EndsWith(path, ".safetensors")) return LoadBareSafetensors(path, what);
   if (EndsWith(path, ".onnx"))
-    return Error(Code::kUnsupported, path + ": ONNX files are not run yet",
-                 "name a GGUF file or a Hugging Face folder; slm inspect shows what is in an ONNX file");
+    return Error(Code::kUnsupported, path + ": an ONNX file, which this verb does not take",
+                 "name a GGUF file or a Hugging Face folder; slm run, chat, bench, eval and inspect take ONNX files");
   return gguf::Load(path, what);
 }
 

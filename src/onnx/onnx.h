@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/mmap.h"
 #include "base/result.h"
 #include "onnx/element.h"
 
@@ -135,7 +136,8 @@ struct Model {
   std::vector<Function> functions;
   std::vector<std::pair<std::string, std::string>> metadata;
   std::vector<ExternalFile> external_files;  // in the order of first use
-  std::shared_ptr<const void> storage;       // what `data` of every tensor points into
+  std::shared_ptr<const void> storage;       // what `data` of every tensor points into, with
+  std::vector<MappedFile> maps;              // those of the external files
 };
 
 // Of a domain in what a model or function imports; 0: not imported.

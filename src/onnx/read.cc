@@ -77,7 +77,7 @@ Result<Model> ParseModel(std::span<const std::byte> bytes, const std::string& fo
   SLM_RETURN_IF_ERROR(Fill(m, storage->model, {*storage, external}));
   m.file_bytes = bytes.size();
   m.external_files = external.list();
-  storage->maps = external.TakeMaps();
+  m.maps = external.TakeMaps();
   m.storage = std::move(storage);
   return m;
 }

@@ -1,9 +1,8 @@
-// What the tensors of a Model point into: the parsed message, repacked values, maps of external files. Internal: sees protobuf.
+// What the tensors of a Model point into: the parsed message, repacked values. Internal: sees protobuf.
 #pragma once
 #include <deque>
 #include <vector>
 
-#include "base/mmap.h"
 #include "onnx-ml.pb.h"
 
 namespace slm::onnx {
@@ -12,7 +11,6 @@ struct Storage {
   ::onnx::ModelProto model;
   ::onnx::TensorProto tensor;                   // of ReadTensor
   std::deque<std::vector<std::byte>> repacked;  // values that the message holds as numbers of another width
-  std::vector<MappedFile> maps;
 };
 
 }  // namespace slm::onnx

@@ -13,20 +13,29 @@ constexpr const char* kRounded = "rounded again to 8 bits per block of 32";
 }  // namespace
 
 KindChoice ChooseGroupedKind(const graph::Constant& c) {
-  int lowest = 0, highest = 0;
-  bool blocks = true, exact = true, near = true;
+  if (const model::GroupedMatrix& m = *c.parts[0].tensor->grouped; m.layout == model::GroupedLayout::kColumns) {
+    for (const auto& p : c.parts)
+      if (p.tensor->grouped->layout != m.layout || p.tensor->grouped->scale_type != m.scale_type) return {PackedKind::kF32, ""};
+    return {m.scale_type == DType::kF32 ? PackedKind::kF32 : m.scale_type == DType::kF16 ? PackedKind::kF16 : PackedKind::kBF16, ""};
+  }
+  int lowest = 0, highest = 0, bits = 0;
+  bool blocks = true, exact = true, near = true, offsets = false;
   for (const auto& p : c.parts) {
     const model::GroupedMatrix& m = *p.tensor->grouped;
     lowest = std::min(lowest, m.facts.lowest);
     highest = std::max(highest, m.facts.highest);
+    if (m.layout == model::GroupedLayout::kColumns) return {PackedKind::kF32, ""};
     blocks = blocks && model::HasBlocks(m);
-    exact = exact && m.facts.half_scales;
+    exact = exact && m.facts.half_scales && m.facts.half_minimums;
+    offsets = offsets || !m.offsets.empty();
+    bits = std::max(bits, m.bits);
     near = near && m.facts.near_half_scales;
   }
   if (c.parts[0].tensor->grouped->k % kernels::kBlockK != 0) return {PackedKind::kF32, ""};
   if (!blocks) return {PackedKind::kQ8, kRounded};  // order of activation, or groups of 16
   if (!near) return {PackedKind::kF32, ""};
   const char* note = exact ? "" : "scales rounded to f16";
+  if (offsets) return {bits <= 4 ? PackedKind::kQ4Min : PackedKind::kQ8Min, exact ? "" : "scales and minimums rounded to f16"};
   if (lowest >= -8 && highest <= 7) return {PackedKind::kQ4, note};
   if (lowest >= -16 && highest <= 15) return {PackedKind::kQ5, note};
   if (lowest >= -128 && highest <= 127) return {PackedKind::kQ8, note};
@@ -42,18 +51,18 @@ void ReadGroupedPanel(const model::GroupedMatrix& m, int64_t begin, int64_t end,
     return;
   }
   std::vector<int16_t> zeros(static_cast<size_t>(rows * m.n_groups));
-  std::vector<float> scales(zeros.size());
-  model::ReadGroupedCodes(m, begin, end, {out.q, zeros.data(), scales.data()});
+  std::vector<float> scales(zeros.size()), offsets(zeros.size(), 0.0f);
+  model::ReadGroupedCodes(m, begin, end, {out.q, zeros.data(), scales.data(), offsets.data()});
   const bool bytes = kernels::LinesOf(choice.kind).codes == 16;  // packed from int8
   for (int64_t r = 0; r < rows; ++r)
     for (int64_t b = 0; b < n_blocks; ++b) {
       const size_t g = static_cast<size_t>(r * m.n_groups + b * kernels::kBlockK / m.group);
       const bool min = kernels::HasMin(choice.kind);
-      const int shift = min ? -128 : (bytes ? 0 : kernels::ZeroPoint(choice.kind)) - zeros[g];
+      const int shift = min ? (bytes ? -128 : 0) : (bytes ? 0 : kernels::ZeroPoint(choice.kind)) - zeros[g];
       uint8_t* q = out.q + r * m.k + b * kernels::kBlockK;
       for (int i = 0; i < kernels::kBlockK; ++i) q[i] = static_cast<uint8_t>(q[i] + shift);
       out.scale[r * n_blocks + b] = scales[g];
-      if (min) out.min[r * n_blocks + b] = scales[g] * static_cast<float>(128 - zeros[g]);
+      if (min) out.min[r * n_blocks + b] = static_cast<float>(double{scales[g]} * (-shift - zeros[g]) + offsets[g]);
     }
 }
 

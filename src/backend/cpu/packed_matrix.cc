@@ -98,7 +98,8 @@ void PackQuantizedPanel(const PanelJob& j, PanelScratch& s) {
 void PackFloatPanel(const PanelJob& j, PanelScratch& s) {
   const int64_t k = j.m->k;
   const int64_t bytes = k * (j.m->kind == PackedKind::kF32 ? 4 : 2);
-  for (int64_t r = 0; r < j.rows; ++r) {
+  for (int64_t r = 0, n = 1; r < j.rows; r += n) {
+    n = 1;
     std::byte* to = s.raw.data() + r * bytes;
     float* values = s.values.data() + r * k;
     if (j.m->mapped.data != nullptr) {
@@ -107,10 +108,14 @@ void PackFloatPanel(const PanelJob& j, PanelScratch& s) {
       continue;
     }
     const SourceRow from = RowOf(*j.m->source, j.first_source + r);
+    n = std::min(from.left, j.rows - r);  // a matrix by columns is read a panel at a time
     if (j.m->kind == PackedKind::kF32) {
-      model::ReadRows(*from.tensor, from.row, from.row + 1, values);
-      std::memcpy(to, values, static_cast<size_t>(bytes));
+      model::ReadRows(*from.tensor, from.row, from.row + n, values);
+      std::memcpy(to, values, static_cast<size_t>(bytes * n));
+    } else if (from.tensor->grouped) {
+      model::ReadColumnRows(*from.tensor->grouped, from.row, from.row + n, to);
     } else {
+      n = 1;
       std::memcpy(to, from.data(k), static_cast<size_t>(bytes));
     }
   }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "base/check.h"
 #include "base/float16.h"
@@ -31,17 +32,33 @@ int WordCode(std::span<const std::byte> words, int64_t first, int64_t stride, in
   return static_cast<int>(Word(words, first + i / per_word * stride) >> (i % per_word * bits) & ((1u << bits) - 1));
 }
 
+// Element `i` of a list of b-bit codes, lowest bits first; b divides 8. Signed ones are moved up to be unsigned.
+int StridedCode(const GroupedMatrix& m, std::span<const std::byte> list, int64_t i) {
+  const int64_t bit = i * m.bits;
+  const int code = static_cast<int>(list[static_cast<size_t>(bit / 8)]) >> (bit % 8) & ((1 << m.bits) - 1);
+  return m.strides.is_signed ? code ^ (1 << (m.bits - 1)) : code;
+}
+
+float Number(DType type, const std::byte* p) {
+  if (type == DType::kF32) return LoadAs<float>(p);
+  return type == DType::kF16 ? HalfToFloat(LoadAs<uint16_t>(p)) : BFloat16ToFloat(LoadAs<uint16_t>(p));
+}
+
+float OffsetAt(const GroupedMatrix& m, int64_t row, int64_t g) {
+  return LoadAs<float>(m.offsets.data() + static_cast<size_t>(row * m.strides.offset_row + g * m.strides.offset_group) * 4);
+}
+
 float ScaleAt(const GroupedMatrix& m, int64_t row, int64_t g) {
   const bool transposed = m.layout == GroupedLayout::kAwq || m.layout == GroupedLayout::kGptq;
-  const int64_t i = m.one_scale ? 0 : transposed ? g * m.n + row : row * m.n_groups + g;
-  const std::byte* p = m.scales.data() + static_cast<size_t>(i) * Info(m.scale_type).block_bytes;
-  if (m.scale_type == DType::kF32) return LoadAs<float>(p);
-  return m.scale_type == DType::kF16 ? HalfToFloat(LoadAs<uint16_t>(p)) : BFloat16ToFloat(LoadAs<uint16_t>(p));
+  int64_t i = m.one_scale ? 0 : transposed ? g * m.n + row : row * m.n_groups + g;
+  if (m.layout == GroupedLayout::kStrided) i = row * m.strides.scale_row + g * m.strides.scale_group;
+  return Number(m.scale_type, m.scales.data() + static_cast<size_t>(i) * Info(m.scale_type).block_bytes);
 }
 
 int ZeroAt(const GroupedMatrix& m, int64_t row, int64_t g) {
   const int middle = 1 << (m.bits - 1);
   if (m.zeros.empty()) return middle;
+  if (m.layout == GroupedLayout::kStrided) return StridedCode(m, m.zeros, row * m.strides.zero_row + g * m.strides.zero_group);
   if (m.byte_zeros) return middle + static_cast<int8_t>(m.zeros[static_cast<size_t>(m.one_scale ? 0 : row * m.n_groups + g)]);
   if (m.layout == GroupedLayout::kAwq) return static_cast<int>(Word(m.zeros, g * (m.n / 8) + row / 8) >> (4 * kAwqNibble[row % 8]) & 15);
   if (m.layout == GroupedLayout::kGptq)
@@ -57,12 +74,17 @@ int CodeAt(const GroupedMatrix& m, int64_t row, int64_t k) {
       const int64_t per_word = 32 / m.bits;
       return WordCode(m.codes, row * ((m.k + per_word - 1) / per_word), 1, k, m.bits);
     }
+    case GroupedLayout::kColumns: SLM_ASSERT(false); return 0;
+    case GroupedLayout::kStrided: return StridedCode(m, m.codes, row * m.strides.code_row + k * m.strides.code_column);
     case GroupedLayout::kBytes: break;
   }
   return 128 + static_cast<int8_t>(m.codes[static_cast<size_t>(row * m.k + k)]);
 }
 
-bool IsTransposed(const GroupedMatrix& m) { return m.layout == GroupedLayout::kAwq || m.layout == GroupedLayout::kGptq; }
+bool IsTransposed(const GroupedMatrix& m) {
+  if (m.layout == GroupedLayout::kStrided) return m.strides.code_column > m.strides.code_row;
+  return m.layout == GroupedLayout::kAwq || m.layout == GroupedLayout::kGptq;
+}
 
 // Calls f(row, column) for all of rows [begin, end), in the order in which the codes lie.
 template <class F>
@@ -87,6 +109,28 @@ void ReadColumnWords(const GroupedMatrix& m, int64_t begin, int64_t end, uint8_t
     }
 }
 
+// Codes of rows whose columns follow each other, two in a byte: what MatMulNBits has.
+bool HasNibbleRows(const GroupedMatrix& m) {
+  const GroupedStrides& s = m.strides;
+  return m.layout == GroupedLayout::kStrided && m.bits == 4 && s.code_column == 1 && s.code_row % 2 == 0 && m.k % 2 == 0 && !s.is_signed;
+}
+
+void ReadNibbleRows(const GroupedMatrix& m, int64_t begin, int64_t end, uint8_t* out) {
+  for (int64_t row = begin; row < end; ++row) {
+    const std::byte* from = m.codes.data() + row * m.strides.code_row / 2;
+    for (int64_t i = 0; i < m.k / 2; ++i, out += 2) {
+      const auto pair = static_cast<uint8_t>(from[i]);
+      out[0] = pair & 15, out[1] = pair >> 4;
+    }
+  }
+}
+
+// What code 0 of a group means, as f16, and whether the file's offset is that value with its scale's share, rounded to f32.
+bool HasHalfMinimum(float scale, int zero, float offset) {
+  const double share = double{scale} * zero;
+  return static_cast<float>(double{HalfToFloat(FloatToHalf(static_cast<float>(offset - share)))} + share) == offset;
+}
+
 }  // namespace
 
 int64_t GroupOf(const GroupedMatrix& m, int64_t column) {
@@ -95,6 +139,7 @@ int64_t GroupOf(const GroupedMatrix& m, int64_t column) {
 
 GroupedFacts FactsOf(const GroupedMatrix& m) {
   GroupedFacts f;
+  if (m.layout == GroupedLayout::kColumns) return f;
   int low = 1 << m.bits, high = 0;
   for (int64_t i = 0; i < m.n * m.n_groups; ++i) {
     const int64_t row = IsTransposed(m) ? i % m.n : i / m.n_groups, g = IsTransposed(m) ? i / m.n : i % m.n_groups;
@@ -102,6 +147,7 @@ GroupedFacts FactsOf(const GroupedMatrix& m) {
     f.half_scales = f.half_scales && half == scale;
     f.near_half_scales = f.near_half_scales && std::abs(half - scale) <= std::abs(scale) / 2048;
     const int zero = ZeroAt(m, row, g);
+    if (!m.offsets.empty()) f.half_minimums = f.half_minimums && HasHalfMinimum(scale, zero, OffsetAt(m, row, g));
     low = std::min(low, zero);
     high = std::max(high, zero);
   }
@@ -110,11 +156,13 @@ GroupedFacts FactsOf(const GroupedMatrix& m) {
   return f;
 }
 
-bool HasBlocks(const GroupedMatrix& m) { return m.group_of.empty() && m.k % 32 == 0 && (m.group % 32 == 0 || m.n_groups == 1); }
+bool HasBlocks(const GroupedMatrix& m) {
+  return m.layout != GroupedLayout::kColumns && m.group_of.empty() && m.k % 32 == 0 && (m.group % 32 == 0 || m.n_groups == 1);
+}
 
 DType SameBlockType(const GroupedMatrix& m) {
   const GroupedFacts& f = m.facts;
-  if (!HasBlocks(m) || !f.half_scales) return DType::kCount;
+  if (!HasBlocks(m) || !f.half_scales || !m.offsets.empty()) return DType::kCount;
   if (f.lowest >= -8 && f.highest <= 7) return DType::kQ4_0;
   if (f.lowest >= -16 && f.highest <= 15) return DType::kQ5_0;
   return f.lowest >= -128 && f.highest <= 127 ? DType::kQ8_0 : DType::kCount;
@@ -123,6 +171,7 @@ DType SameBlockType(const GroupedMatrix& m) {
 void ReadGroupedCodes(const GroupedMatrix& m, int64_t begin, int64_t end, const GroupedRows& out) {
   SLM_ASSERT(begin >= 0 && begin <= end && end <= m.n);
   if (m.layout == GroupedLayout::kGptq && 32 % m.bits == 0) ReadColumnWords(m, begin, end, out.codes);
+  else if (HasNibbleRows(m)) ReadNibbleRows(m, begin, end, out.codes);
   else
     ForCodes(m, begin, end, [&](int64_t row, int64_t k) { out.codes[(row - begin) * m.k + k] = static_cast<uint8_t>(CodeAt(m, row, k)); });
   for (int64_t row = begin; row < end; ++row)
@@ -130,14 +179,34 @@ void ReadGroupedCodes(const GroupedMatrix& m, int64_t begin, int64_t end, const 
       const int64_t i = (row - begin) * m.n_groups + g;
       out.zeros[i] = static_cast<int16_t>(ZeroAt(m, row, g));
       out.scales[i] = ScaleAt(m, row, g);
+      if (!m.offsets.empty() && out.offsets) out.offsets[i] = OffsetAt(m, row, g);
     }
+}
+
+void ReadColumnRows(const GroupedMatrix& m, int64_t begin, int64_t end, std::byte* out) {
+  SLM_ASSERT(m.layout == GroupedLayout::kColumns && begin >= 0 && begin <= end && end <= m.n);
+  const size_t bytes = Info(m.scale_type).block_bytes, n = static_cast<size_t>(m.n), k = static_cast<size_t>(m.k);
+  for (size_t column = 0; column < k; ++column) {
+    const std::byte* from = m.codes.data() + (column * n + static_cast<size_t>(begin)) * bytes;
+    for (size_t row = 0; row < static_cast<size_t>(end - begin); ++row)
+      std::memcpy(out + (row * k + column) * bytes, from + row * bytes, bytes);
+  }
 }
 
 void ReadGroupedValues(const GroupedMatrix& m, int64_t begin, int64_t end, float* out) {
   SLM_ASSERT(begin >= 0 && begin <= end && end <= m.n);
+  if (m.layout == GroupedLayout::kColumns) {
+    const int64_t bytes = Info(m.scale_type).block_bytes;
+    for (int64_t column = 0; column < m.k; ++column)
+      for (int64_t row = begin; row < end; ++row)
+        out[(row - begin) * m.k + column] = Number(m.scale_type, m.codes.data() + (column * m.n + row) * bytes);
+    return;
+  }
   ForCodes(m, begin, end, [&](int64_t row, int64_t k) {
     const int64_t g = GroupOf(m, k);
-    out[(row - begin) * m.k + k] = ScaleAt(m, row, g) * static_cast<float>(CodeAt(m, row, k) - ZeroAt(m, row, g));
+    float& value = out[(row - begin) * m.k + k];
+    value = ScaleAt(m, row, g) * static_cast<float>(CodeAt(m, row, k) - ZeroAt(m, row, g));
+    if (!m.offsets.empty()) value += OffsetAt(m, row, g);
   });
 }
 

@@ -1,12 +1,16 @@
-// A matrix of integer codes in groups, as the checkpoints of AWQ, GPTQ and compressed-tensors keep it: codes, scales and zero points
-// are tensors of their own. A weight is scale * (code - zero), with a scale and a zero for every row and group of columns.
+// A matrix of integer codes in groups, as the checkpoints of AWQ, GPTQ and compressed-tensors and ONNX files keep it: codes, scales and
+// zero points are tensors of their own. A weight is scale * (code - zero), with a scale and a zero for every row and group of columns;
+// an ONNX file may add an offset to it.
 //
 // Layouts, all of 32-bit little-endian words, codes from the lowest bits up (b bits a code, R = 32 / b codes a word):
 //   kAwq         codes [K, N / 8], word c holds rows 8c + {0, 2, 4, 6, 1, 3, 5, 7}; zeros [G, N / 8] alike; scales [G, N]
 //   kGptq        codes [K * b / 32, N], column n is a stream of bits along K; zeros [G, N * b / 32], a stream along N; scales [G, N]
 //   kCompressed  codes [N, ceil(K / R)]; zeros [ceil(N / R), G], or bytes [N, G]; scales [N, G] or one
 //   kBytes       codes int8 [N, K] (+128 here, so that codes are unsigned); zeros int8 [N, G]; scales [N, G] or one
-// Sources: AutoAWQ's WQLinear_GEMM, AutoGPTQ's and GPTQModel's QuantLinear, compressed-tensors' pack_quantized and naive_quantized.
+//   kColumns     no codes: float values of `scale_type`, [K, N], as ONNX's MatMul has them; one group, no scales
+//   kStrided     one stream each of b-bit numbers, whose places `strides` gives; scales and offsets of any order
+// Sources: AutoAWQ's WQLinear_GEMM, AutoGPTQ's and GPTQModel's QuantLinear, compressed-tensors' pack_quantized and naive_quantized;
+// onnxruntime's docs/ContribOperators.md (MatMulNBits, GatherBlockQuantized), ONNX's DequantizeLinear.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -17,12 +21,22 @@
 
 namespace slm::model {
 
-enum class GroupedLayout : uint8_t { kAwq, kGptq, kCompressed, kBytes };
+enum class GroupedLayout : uint8_t { kAwq, kGptq, kCompressed, kBytes, kColumns, kStrided };
+
+// Of kStrided: number (row, column or group) is element row * …_row + column * … of its list.
+struct GroupedStrides {
+  int64_t code_row = 0, code_column = 0;
+  int64_t scale_row = 0, scale_group = 0;
+  int64_t zero_row = 0, zero_group = 0;
+  int64_t offset_row = 0, offset_group = 0;
+  bool is_signed = false;  // codes and zeros are two's complement: 2^(bits - 1) is added to both, so that codes are unsigned
+};
 
 // What holds for all of a matrix.
 struct GroupedFacts {
   int lowest = 0, highest = 0;   // of code - zero, for any code
   bool half_scales = true;       // every scale is an f16 exactly
+  bool half_minimums = true;     // with offsets: what code 0 means is an f16, up to the rounding of the offset in the file
   bool near_half_scales = true;  // every scale as f16 is off by half a unit in the last place of a normal one at most
 };
 
@@ -39,8 +53,10 @@ struct GroupedMatrix {
   std::span<const std::byte> codes, scales;  // of the file's maps
   std::span<const std::byte> zeros;          // empty: every zero is 2^(bits - 1)
   std::span<const std::byte> group_of;       // int32 [K], or empty: group k / group
+  std::span<const std::byte> offsets;        // F32, added to the values of a group, or empty; kStrided only
+  GroupedStrides strides;                    // kStrided
   GroupedFacts facts;                        // set by the loader with FactsOf
-  uint64_t stored_bytes() const { return codes.size() + scales.size() + zeros.size() + group_of.size(); }
+  uint64_t stored_bytes() const { return codes.size() + scales.size() + zeros.size() + group_of.size() + offsets.size(); }
 };
 
 // Reads scales and zeros once. Pure.
@@ -53,14 +69,18 @@ DType SameBlockType(const GroupedMatrix& m);
 
 // Rows [begin, end) taken apart, rows outermost. Lays nothing out anew in memory that it keeps; thread-safe.
 struct GroupedRows {
-  uint8_t* codes;  // [rows, K]
-  int16_t* zeros;  // [rows, G]
-  float* scales;   // [rows, G]
+  uint8_t* codes;            // [rows, K]
+  int16_t* zeros;            // [rows, G]
+  float* scales;             // [rows, G]
+  float* offsets = nullptr;  // [rows, G] of a matrix with offsets
 };
 void ReadGroupedCodes(const GroupedMatrix& m, int64_t begin, int64_t end, const GroupedRows& out);
 
-// The same as values: out [rows, K] f32, scale * float(code - zero), rounded once. Thread-safe.
+// The same as values: out [rows, K] f32, scale * float(code - zero), rounded once; an offset is added to that. Thread-safe.
 void ReadGroupedValues(const GroupedMatrix& m, int64_t begin, int64_t end, float* out);
+
+// Rows [begin, end) of kColumns as they are stored, [rows, K] of `scale_type`. Thread-safe.
+void ReadColumnRows(const GroupedMatrix& m, int64_t begin, int64_t end, std::byte* out);
 
 // The group of a column.
 int64_t GroupOf(const GroupedMatrix& m, int64_t column);

@@ -44,7 +44,7 @@ Status Ids(const Keys& keys, const char* name, std::vector<int>* out) {
 }
 
 // Names of inputs and outputs, some of them patterns that GenAI fills with printf.
-Status Names(const Keys& part, const char* which) {
+Status Names(const Keys& part, const char* which, std::map<std::string, std::string>* out) {
   SLM_ASSIGN_OR_RETURN(const json* names, part.Object(which));
   if (!names) return Ok();
   for (const auto& [key, value] : names->items()) {
@@ -53,6 +53,7 @@ Status Names(const Keys& part, const char* which) {
     const size_t at = text.find('%');
     if (at != std::string::npos && (text.compare(at, 2, "%d") != 0 || text.find('%', at + 1) != std::string::npos))
       return Corrupt(fmt::format("\"{}\": the pattern {} is more than one %d", key, Quoted(text)));
+    out->emplace(key, text);
   }
   return Ok();
 }
@@ -90,8 +91,8 @@ Status FillDecoder(const Keys& model, const Folder& folder, GenAiConfig& c) {
   SLM_RETURN_IF_ERROR(Size(decoder, "num_attention_heads", kMaxWidth, &c.n_heads));
   SLM_RETURN_IF_ERROR(Size(decoder, "num_key_value_heads", kMaxWidth, &c.n_kv_heads));
   SLM_RETURN_IF_ERROR(Size(decoder, "head_size", kMaxWidth, &c.head_dim));
-  SLM_RETURN_IF_ERROR(Names(decoder, "inputs"));
-  SLM_RETURN_IF_ERROR(Names(decoder, "outputs"));
+  SLM_RETURN_IF_ERROR(Names(decoder, "inputs", &c.inputs));
+  SLM_RETURN_IF_ERROR(Names(decoder, "outputs", &c.outputs));
   SLM_RETURN_IF_ERROR(AddFile(decoder, "decoder", folder, c));
   return AddStages(decoder, folder, c);
 }

@@ -2,6 +2,7 @@
 //
 // Only what says which files there are and what shape the model has; options of sessions and of search are left alone.
 #pragma once
+#include <map>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,8 @@ struct GenAiConfig {
   int n_layers = 0, d_model = 0, n_heads = 0, n_kv_heads = 0, head_dim = 0;
   std::vector<int> bos_ids, eos_ids;
   std::vector<GenAiFile> files;  // every file once
+  // What the decoder's graph calls its inputs and outputs: ("past_key_names", "past_key_values.%d.key"). Only those that are stated.
+  std::map<std::string, std::string> inputs, outputs;
 };
 
 // Is `path` a folder with a genai_config.json?

@@ -27,7 +27,9 @@ std::string_view NameOf(const GroupedMatrix& g) {
     case GroupedLayout::kAwq: return "AWQ_INT4";
     case GroupedLayout::kGptq: return g.bits == 2 ? "GPTQ_INT2" : g.bits == 3 ? "GPTQ_INT3" : g.bits == 4 ? "GPTQ_INT4" : "GPTQ_INT8";
     case GroupedLayout::kCompressed: return g.bits == 2 ? "CT_INT2" : g.bits == 4 ? "CT_INT4" : "CT_INT8";
-    case GroupedLayout::kBytes: break;
+    case GroupedLayout::kBytes:
+    case GroupedLayout::kColumns:
+    case GroupedLayout::kStrided: break;  // the last two are in no folder
   }
   return "CT_BYTES";
 }

@@ -1,0 +1,19 @@
+// See load_decoder.h.
+#include "load_decoder.h"
+
+namespace slm::cli {
+
+Result<LoadedDecoder> LoadDecoder(const std::string& path) {
+  if (!importer::IsOnnxModel(path)) {
+    SLM_ASSIGN_OR_RETURN(auto m, model::LoadModel(path));
+    return LoadedDecoder{std::move(m), nullptr};
+  }
+  SLM_ASSIGN_OR_RETURN(importer::ImportedModel m, importer::Import(path));
+  return LoadedDecoder{std::move(m.model), std::move(m.decoder)};
+}
+
+Result<graph::Graph> GraphOf(const LoadedDecoder& d, int context) {
+  return d.onnx ? importer::BuildGraph({d.model, d.onnx}, context) : graph::BuildDecoder(d.model, {.max_context = context});
+}
+
+}  // namespace slm::cli

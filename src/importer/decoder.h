@@ -1,0 +1,52 @@
+// An imported decoder: the graph with one row of each rotation table, and where the rest of the rows come from.
+#pragma once
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "graph/graph.h"
+#include "importer/calls.h"
+#include "importer/emit.h"
+#include "onnx/onnx.h"
+
+namespace slm::importer {
+
+struct Decoder {
+  std::shared_ptr<const onnx::Model> file;  // whose nodes compute rotation tables
+  graph::Graph graph;
+  std::vector<RopeTable> tables;
+  Calls calls;
+  std::map<std::string, ValuePtr> values;
+};
+
+// What the graph's inputs and outputs are called.
+struct Naming {
+  std::string ids = "input_ids", mask = "attention_mask", positions = "position_ids", logits = "logits", last_slot = "past_seq_len",
+              total = "total_seq_len";
+  std::string past_key = "past_key_values.%d.key", past_value = "past_key_values.%d.value";
+  std::string present_key = "present.%d.key", present_value = "present.%d.value";
+};
+
+// The number that stands for %d in `name`; -1: another name.
+int NumberIn(const std::string& name, const std::string& pattern);
+
+struct Facts {
+  int d_model = 0, vocab_size = 0, n_layers = 0, n_heads = 0, n_kv_heads = 0, head_dim = 0, d_ff = 0;
+  int rotary_dim = 0;
+  bool interleaved = false, tied_head = false;
+  int window = 0;
+  std::vector<uint8_t> is_local;
+  int64_t most_positions = 0;  // rows of the tables in the file; 0: any
+};
+
+struct Interpreted {
+  Decoder decoder;
+  Weights weights;
+  Facts facts;
+};
+
+// The whole graph of `m`; `longest`: the context that the folder states. Errors: as Import, without the file.
+Result<Interpreted> InterpretDecoder(std::shared_ptr<const onnx::Model> m, const Naming& naming, int64_t longest);
+
+}  // namespace slm::importer

@@ -1,0 +1,261 @@
+// Decoders in ONNX as other software writes them (tests/tiny/make_onnx_decoders.py), through the graph's interpreter, against the logits of
+// ONNX Runtime; and what changes in such a file must be refused.
+#include "importer/importer.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <nlohmann/json.hpp>
+
+#include "graph/testing/interpreter.h"
+#include "importer/decoder.h"
+#include "onnx/onnx.h"
+
+namespace slm::importer {
+namespace {
+
+namespace fs = std::filesystem;
+const std::string kRoot = std::string(SLM_SOURCE_DIR) + "/tests/tiny/onnx_decoders/";
+
+struct Case {
+  std::string name;
+  std::vector<int> prompt;
+  size_t rows = 0, vocab = 0;
+  double tolerance = 0;
+  std::vector<float> logits;
+};
+void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
+
+std::vector<Case> Cases() {
+  std::ifstream in(kRoot + "expected.json");
+  std::vector<Case> out;
+  const nlohmann::json doc = nlohmann::json::parse(in);
+  for (const nlohmann::json& j : doc.at("cases")) {
+    Case c{j.at("name"), j.at("prompt"), j.at("rows"), j.at("vocab"), j.at("tolerance"), {}};
+    c.logits.resize(c.rows * c.vocab);
+    std::ifstream f(kRoot + j.at("logits").get<std::string>(), std::ios::binary);
+    f.read(reinterpret_cast<char*>(c.logits.data()), static_cast<std::streamsize>(c.logits.size() * 4));
+    out.push_back(std::move(c));
+  }
+  return out;
+}
+
+double Error(const graph::testing::Array& got, const Case& c) {
+  double worst = 0, top = 0;
+  const size_t skip = got.size() - c.logits.size();
+  for (size_t i = 0; i < c.logits.size(); ++i) {
+    const double e = std::abs(got[skip + i] - c.logits[i]);
+    worst = std::isnan(e) ? INFINITY : std::max(worst, e);
+    top = std::max(top, std::abs(double{c.logits[i]}));
+  }
+  return worst / top;
+}
+
+class OnnxDecoder : public testing::TestWithParam<Case> {};
+
+TEST_P(OnnxDecoder, HasTheLogitsOfOnnxRuntime) {
+  const Case& c = GetParam();
+  auto m = Import(kRoot + c.name);
+  ASSERT_TRUE(m.ok()) << m.error().message() << "; " << m.error().hint();
+  const model::ModelConfig& config = m.value().model->config;
+  EXPECT_EQ(config.n_layers, 2);
+  EXPECT_EQ(config.d_model, 32);
+  EXPECT_EQ(config.d_ff, 48);
+  EXPECT_EQ(static_cast<size_t>(config.vocab_size), c.vocab);
+  EXPECT_EQ(config.max_context, 64);
+  auto g = BuildGraph(m.value(), 40);
+  ASSERT_TRUE(g.ok()) << g.error().message();
+  EXPECT_LE(Error(graph::testing::Interpreter(g.value()).Run(c.prompt), c), c.tolerance);
+  ASSERT_TRUE(graph::RunPasses(g.value(), {}).ok());
+  EXPECT_LE(Error(graph::testing::Interpreter(g.value()).Run(c.prompt), c), c.tolerance) << "with all passes";
+}
+
+INSTANTIATE_TEST_SUITE_P(All, OnnxDecoder, testing::ValuesIn(Cases()), [](const auto& c) { return c.param.name; });
+
+// The passes find what they look for: one product for q, k and v, one for gate and up, the rotation inside the attention.
+TEST(OnnxDecoderGraph, IsTheOneThatTheBuilderMakes) {
+  for (const char* name : {"builder_int4", "builder_f32", "plain_f32", "plain_codes"}) {
+    const auto m = Import(kRoot + name).Take();
+    graph::Graph g = BuildGraph(m, 16).Take();
+    ASSERT_TRUE(graph::RunPasses(g, {}).ok());
+    std::map<graph::Op, int> counts;
+    for (const graph::Node& n : g.nodes) ++counts[n.op];
+    EXPECT_EQ(counts[graph::Op::kGemm], 2 * 4 + 1) << name;
+    EXPECT_EQ(counts[graph::Op::kRotary], 0) << name;
+    EXPECT_EQ(counts[graph::Op::kGroupQueryAttention], 2) << name;
+    EXPECT_EQ(counts[graph::Op::kGatedActivation], 2) << name;
+    EXPECT_EQ(counts[graph::Op::kSkipRmsNorm], 4) << name;
+  }
+}
+
+TEST(OnnxDecoderGraph, KeepsWindowsAndSoftCaps) {
+  const auto m = Import(kRoot + "plain_gemma2").Take();
+  EXPECT_EQ(m.model->config.sliding_window, 7);
+  EXPECT_EQ(m.model->config.is_local, (std::vector<uint8_t>{1, 0}));
+  for (const graph::Node& n : BuildGraph(m, 16).value().nodes)
+    if (n.op == graph::Op::kGroupQueryAttention) {
+      EXPECT_NEAR(n.Float(graph::AttrKey::kSoftcap), 2.0, 1e-6);
+      EXPECT_NEAR(n.Float(graph::AttrKey::kScale), std::pow(24.0, -0.5), 1e-6);
+    }
+}
+
+// Codes, scales and zero points are those of the file: MatMulNBits' formula over its bytes.
+TEST(OnnxDecoderWeights, AreTheCodesOfTheFile) {
+  const auto m = Import(kRoot + "builder_int4").Take();
+  const onnx::Model file = onnx::ReadModel(kRoot + "builder_int4/model.onnx").Take();
+  const auto find = [&](const std::string& name) -> const onnx::Tensor& {
+    for (const onnx::Tensor& t : file.graph.initializers)
+      if (t.name == name) return t;
+    ADD_FAILURE() << name;
+    return file.graph.initializers[0];
+  };
+  int checked = 0;
+  for (const model::Tensor& t : m.model->tensors) {
+    if (!t.grouped || t.grouped->bits != 4) continue;
+    const std::string stem = t.name.substr(0, t.name.rfind("_Q4"));
+    const std::string base = stem.substr(0, stem.rfind("weight"));
+    const auto* codes = reinterpret_cast<const uint8_t*>(find(t.name).data.data());
+    const auto* zeros = reinterpret_cast<const uint8_t*>(find(base + "weight_zp").data.data());
+    const onnx::Tensor& s = find(base + "weight_scales");
+    const int64_t k = t.dims[1], groups = s.dims[1], block = t.grouped->group >= 32 ? 32 : 16;
+    const std::vector<float> got = model::DequantizeAll(t);
+    for (int64_t row = 0; row < t.dims[0]; ++row)
+      for (int64_t i = 0; i < k; ++i) {
+        const int64_t at = row * groups * block + i, g = i / block, z = row * ((groups + 1) / 2 * 2) + g;
+        float scale = 0;
+        std::memcpy(&scale, s.data.data() + (row * groups + g) * 4, 4);
+        const int code = codes[at / 2] >> (4 * (at % 2)) & 15, zero = zeros[z / 2] >> (4 * (z % 2)) & 15;
+        ASSERT_EQ(got[static_cast<size_t>(row * k + i)], scale * static_cast<float>(code - zero)) << t.name << " " << row << " " << i;
+      }
+    ++checked;
+  }
+  EXPECT_EQ(checked, 2 * 5);  // q|k|v, o, gate, up, down
+  EXPECT_TRUE(m.model->config.tied_head);
+}
+
+// A copy of a case with its graph changed.
+class Changed {
+ public:
+  Changed(const std::string& name, const std::function<void(onnx::Graph&)>& change)
+      : folder_(fs::temp_directory_path() / ("slm_importer_" + std::to_string(::getpid()))) {
+    fs::remove_all(folder_);
+    fs::copy(kRoot + name, folder_);
+    onnx::Model m = onnx::ReadModel((folder_ / "model.onnx").string()).Take();
+    change(m.graph);
+    std::string message;
+    const auto keep = [&](std::span<const std::byte> part) {
+      message.append(reinterpret_cast<const char*>(part.data()), part.size());
+      return Ok();
+    };
+    EXPECT_TRUE(onnx::WriteModel(m, {.external_from_bytes = UINT64_MAX, .data_name = "d"}, keep, keep).ok());
+    std::ofstream(folder_ / "model.onnx", std::ios::binary) << message;
+  }
+  ~Changed() { fs::remove_all(folder_); }
+  Changed(const Changed&) = delete;
+  Changed& operator=(const Changed&) = delete;
+
+  std::string Message() const {
+    const auto m = Import(folder_.string());
+    return m.ok() ? "" : m.error().message();
+  }
+
+ private:
+  fs::path folder_;
+};
+
+onnx::Node& NodeOf(onnx::Graph& g, const std::string& op, int number = 0) {
+  for (onnx::Node& n : g.nodes)
+    if (n.op_type == op && number-- == 0) return n;
+  ADD_FAILURE() << op;
+  return g.nodes[0];
+}
+
+void ExpectRefusal(const std::string& message, const std::vector<std::string>& parts) {
+  EXPECT_NE(message, "");
+  for (const std::string& part : parts) EXPECT_NE(message.find(part), std::string::npos) << part << " is not in: " << message;
+}
+
+onnx::Attribute Int(const char* name, int64_t v) {
+  onnx::Attribute a;
+  a.name = name;
+  a.kind = onnx::Attribute::Kind::kInt;
+  a.ints = {v};
+  return a;
+}
+
+TEST(OnnxDecoderRefusal, UnchangedIsTaken) {
+  EXPECT_EQ(Changed("plain_f32", [](onnx::Graph&) {}).Message(), "");
+  EXPECT_EQ(Changed("builder_int4", [](onnx::Graph&) {}).Message(), "");
+}
+
+TEST(OnnxDecoderRefusal, OperatorsAreNamed) {
+  ExpectRefusal(
+      Changed("builder_f32", [](onnx::Graph& g) { NodeOf(g, "MatMul").op_type = "QMoE", NodeOf(g, "QMoE").domain = "com.microsoft"; })
+          .Message(),
+      {"model.onnx", "layers/0", "com.microsoft.QMoE"});
+  ExpectRefusal(Changed("plain_f32", [](onnx::Graph& g) { NodeOf(g, "Sigmoid").op_type = "Erf"; }).Message(), {"model.onnx", "Erf"});
+}
+
+TEST(OnnxDecoderRefusal, WhatWouldChangeTheAnswer) {
+  const auto with = [](const char* name, int64_t v) {
+    return Changed("builder_f32", [&](onnx::Graph& g) { NodeOf(g, "GroupQueryAttention").attributes.push_back(Int(name, v)); }).Message();
+  };
+  ExpectRefusal(with("smooth_softmax", 1), {"GroupQueryAttention", "smooth_softmax"});
+  ExpectRefusal(with("causal", 0), {"causal"});
+  // A mask that lets tokens see what comes after them; one that is shifted.
+  ExpectRefusal(Changed("plain_f32", [](onnx::Graph& g) { NodeOf(g, "LessOrEqual").op_type = "GreaterOrEqual"; }).Message(),
+                {"mask", "causal"});
+  ExpectRefusal(Changed("plain_f32", [](onnx::Graph& g) { NodeOf(g, "LessOrEqual").op_type = "Less"; }).Message(), {"mask"});
+  // Lengths that are off by one; positions that are none.
+  ExpectRefusal(Changed("builder_f32", [](onnx::Graph& g) { NodeOf(g, "Sub").op_type = "Add"; }).Message(), {"lengths"});
+  ExpectRefusal(Changed("builder_f32", [](onnx::Graph& g) { NodeOf(g, "RotaryEmbedding").inputs[1] = "attention_mask"; }).Message(),
+                {"positions"});
+  // Halves that turn the other way are no rotation of ours.
+  ExpectRefusal(Changed("plain_f32",
+                        [](onnx::Graph& g) {
+                          std::swap(NodeOf(g, "Neg").inputs[0], NodeOf(g, "Neg").inputs[0]), NodeOf(g, "Neg").op_type = "Identity";
+                        })
+                    .Message(),
+                {"Concat"});
+  // Keys of one layer with values of the other.
+  ExpectRefusal(
+      Changed("builder_f32", [](onnx::Graph& g) { NodeOf(g, "GroupQueryAttention").inputs[4] = "past_key_values.1.value"; }).Message(),
+      {"cache"});
+}
+
+TEST(OnnxDecoderRefusal, ShapesAndNames) {
+  ExpectRefusal(Changed("builder_int4",
+                        [](onnx::Graph& g) {
+                          for (onnx::Attribute& a : NodeOf(g, "MatMulNBits").attributes)
+                            if (a.name == "N") a.ints = {a.ints[0] + 1};
+                        })
+                    .Message(),
+                {"MatMulNBits", "codes"});
+  ExpectRefusal(Changed("builder_int4",
+                        [](onnx::Graph& g) {
+                          for (onnx::Attribute& a : NodeOf(g, "MatMulNBits").attributes)
+                            if (a.name == "block_size") a.ints = {int64_t{1} << 62};
+                        })
+                    .Message(),
+                {"MatMulNBits", "blocks"});
+  ExpectRefusal(
+      Changed("plain_f32", [](onnx::Graph& g) { g.inputs[0].name = "tokens", NodeOf(g, "Gather", 0).inputs[1] = "tokens"; }).Message(),
+      {"tokens"});
+  ExpectRefusal(Changed("plain_f32", [](onnx::Graph& g) { std::swap(g.outputs[1], g.outputs.back()), g.outputs.pop_back(); }).Message(),
+                {"cache"});
+}
+
+TEST(OnnxDecoderNames, PatternsHoldOneNumber) {
+  EXPECT_EQ(NumberIn("past.12.key", "past.%d.key"), 12);
+  EXPECT_EQ(NumberIn("past.x.key", "past.%d.key"), -1);
+  EXPECT_EQ(NumberIn("past..key", "past.%d.key"), -1);
+  EXPECT_EQ(NumberIn("past.-1.key", "past.%d.key"), -1);
+  EXPECT_EQ(NumberIn("past.99999999999.key", "past.%d.key"), -1);
+  EXPECT_EQ(NumberIn("past", "past"), -1);
+}
+
+}  // namespace
+}  // namespace slm::importer
