@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <span>
 
 #include "base/check.h"
@@ -57,18 +56,6 @@ uint8_t ChooseScale(Fp4 kind, Search search, std::span<const float> w, const flo
 }
 
 }  // namespace
-
-float E2M1Value(uint8_t code) { return code & 8 ? -kValues[code & 7] : kValues[code & 7]; }
-float E8M0Value(uint8_t code) {
-  return code == 255 ? std::numeric_limits<float>::quiet_NaN() : std::ldexp(1.0f, static_cast<int>(code) - kE8M0Bias);
-}
-float E4M3Value(uint8_t code) {
-  const int exponent = (code >> 3) & 15, mantissa = code & 7;
-  if ((code & 0x7f) == 0x7f) return std::numeric_limits<float>::quiet_NaN();
-  const float size =
-      exponent == 0 ? std::ldexp(static_cast<float>(mantissa), -9) : std::ldexp(static_cast<float>(8 + mantissa), exponent - 10);
-  return code & 0x80 ? -size : size;
-}
 
 uint8_t NearestE2M1(float v) {
   const float size = std::abs(v);

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/small_floats.h"
 #include "base/threads.h"
 #include "quant/grid.h"
 
@@ -14,11 +15,11 @@ namespace slm::quant {
 enum class Fp4 : uint8_t { kMx, kNv };
 constexpr int GroupOf(Fp4 kind) { return kind == Fp4::kMx ? 32 : 16; }
 
-float E2M1Value(uint8_t code);  // code & 15: sign in bit 3
-float E8M0Value(uint8_t code);  // 2^(code - 127); 255 is NaN
-float E4M3Value(uint8_t code);  // sign, 4, 3 bits; bias 7; no infinity, 0x7f is NaN
-uint8_t NearestE2M1(float v);   // ties to the even code; beyond 6: 6
-uint8_t NearestE4M3(float v);   // v >= 0; ties to even; beyond 448: 448
+using slm::E2M1Value;
+using slm::E4M3Value;
+using slm::E8M0Value;
+uint8_t NearestE2M1(float v);  // ties to the even code; beyond 6: 6
+uint8_t NearestE4M3(float v);  // v >= 0; ties to even; beyond 448: 448
 
 struct Fp4Rows {
   Fp4 kind = Fp4::kMx;
