@@ -8,8 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "backend/cpu/block_runner.h"
 #include "graph/graph.h"
 #include "model/model.h"
+#include "quant/activation_range.h"
 #include "quant/gptq.h"
 #include "quant/layer_weights.h"
 #include "quant/matrix.h"
@@ -23,6 +25,7 @@ struct StoredTensor {
   std::vector<std::byte> bytes;
   CodedRows coded;   // of a grid, in place of bytes
   double error = 0;  // TensorReport::error
+  float input_most = 0;  // of static activations, the value of the largest code
 };
 
 // What is calibrated, and for which writer.
@@ -30,6 +33,8 @@ struct CalibrationTask {
   Recipe recipe;
   std::map<const model::Tensor*, StoredForm> matrices;  // that are rounded; the others stay as they are
   VectorTypes vectors = VectorTypes::kF32;
+  backend::InputRounding inputs = backend::InputRounding::kNone;  // what products will read
+  RangeOptions range = {};                                        // of kStatic
 };
 CalibrationTask TaskOf(const Plan& plan);
 

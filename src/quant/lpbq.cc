@@ -35,7 +35,28 @@ int ChooseMultiple(Search search, float row_scale, std::span<const float> w, con
   return best;
 }
 
+// One row: its scale, the multiples of its blocks [blocks], its codes [width].
+float QuantizeRow(Search search, std::span<const float> w, size_t group, const float* u, uint8_t* multiples, uint8_t* codes) {
+  float most = 0;
+  for (size_t at = 0; at < w.size(); at += group) most = std::max(most, RangeScale(w.subspan(at, group)));
+  const float scale = most > 0 ? most / kMost : 1.0f;
+  for (size_t at = 0; at < w.size(); at += group) {
+    const std::span<const float> block = w.subspan(at, group);
+    const int multiple = ChooseMultiple(search, scale, block, u ? u + at : nullptr);
+    multiples[at / group] = static_cast<uint8_t>(multiple);
+    AssignCodes(GridOf(scale, multiple), kBits, block, nullptr, codes + at);
+  }
+  return scale;
+}
+
 }  // namespace
+
+void StoreLpbqRow(Search search, std::span<const float> w, int group, const float* u, float* values) {
+  const auto n = static_cast<size_t>(group);
+  std::vector<uint8_t> multiples(w.size() / n), codes(w.size());
+  const float scale = QuantizeRow(search, w, n, u, multiples.data(), codes.data());
+  for (size_t j = 0; j < w.size(); ++j) values[j] = ValueOf(GridOf(scale, multiples[j / n]), codes[j]);
+}
 
 void LpbqRows::Values(int64_t i, float* out) const {
   const int64_t blocks = width / group;
@@ -48,23 +69,15 @@ LpbqRows QuantizeLpbq(Search search, const float* w, int64_t rows, int64_t width
   SLM_ASSERT(group > 0 && width % group == 0);
   LpbqRows out{.rows = rows, .width = width, .group = group};
   const int64_t blocks = width / group;
-  const auto n = static_cast<size_t>(group);
   out.row_scales.resize(static_cast<size_t>(rows));
   out.scales.resize(static_cast<size_t>(rows * blocks));
   out.codes.resize(static_cast<size_t>(rows * width));
   auto work = [&](int thread, int n_threads) {
     const Range mine = SplitRange(rows, 1, thread, n_threads);
     for (int64_t i = mine.begin; i < mine.end; ++i) {
-      float most = 0;
-      for (int64_t b = 0; b < blocks; ++b) most = std::max(most, RangeScale({w + i * width + b * group, n}));
-      const float scale = out.row_scales[static_cast<size_t>(i)] = most > 0 ? most / kMost : 1.0f;
-      for (int64_t b = 0; b < blocks; ++b) {
-        const std::span<const float> block(w + i * width + b * group, n);
-        const float* weights = u ? u + b * group : nullptr;
-        const int multiple = ChooseMultiple(search, scale, block, weights);
-        out.scales[static_cast<size_t>(i * blocks + b)] = static_cast<uint8_t>(multiple);
-        AssignCodes(GridOf(scale, multiple), kBits, block, nullptr, out.codes.data() + i * width + b * group);
-      }
+      const std::span<const float> row(w + i * width, static_cast<size_t>(width));
+      out.row_scales[static_cast<size_t>(i)] =
+          QuantizeRow(search, row, static_cast<size_t>(group), u, out.scales.data() + i * blocks, out.codes.data() + i * width);
     }
   };
   team.Run(work);

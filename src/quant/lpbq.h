@@ -4,6 +4,7 @@
 // Source: AIMET's definition (grouped block quantization with a decompressed width of 8): row scale = largest block scale / 2^(8 - 4).
 #pragma once
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "base/threads.h"
@@ -21,6 +22,9 @@ struct LpbqRows {
 
   void Values(int64_t i, float* out) const;  // out [width]
 };
+
+// What is read back of one row; `values` [w.size()]. Thread-safe.
+void StoreLpbqRow(Search search, std::span<const float> w, int group, const float* u, float* values);
 
 // w [rows][width], finite; `group` divides the width; `u` [width] or nullptr. kNearest: block scales from the blocks' ranges, 2 amax / 15,
 // rounded to the nearest multiple. kRefit: of that multiple, the next one and the three below it the one with the least weighted error.

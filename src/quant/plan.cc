@@ -94,7 +94,7 @@ class Planner {
     for (const DType t : {plan_.recipe.body, plan_.recipe.head})
       if (!CanEncode(t))
         return Error(Code::kInvalidArgument, std::string(Info(t).name) + " cannot be written",
-                     "choose F16, Q8_0, Q6_K, Q5_1, Q5_0, Q4_K, Q4_1 or Q4_0");
+                     "choose F16, Q8_0, Q6_K, Q5_1, Q5_0, Q4_K, Q4_1, Q4_0 or MXFP4");
     return Ok();
   }
   Status CheckSource() const {

@@ -6,12 +6,12 @@
 
 #include "base/result.h"
 #include "model/hf/folder.h"
+#include "model/hf/packed/code_type.h"
 #include "model/model.h"
 
 namespace slm::model::hf {
 
 enum class QuantMethod : uint8_t { kNone, kAwq, kGptq, kCompressed, kBitNet, kOther };
-enum class CodeType : uint8_t { kInt, kMxFp4, kNvFp4 };
 
 // A scheme that the config allows for a matrix. `group` 0: one group a row, or one scale in all.
 struct QuantScheme {
