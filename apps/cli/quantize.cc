@@ -31,7 +31,8 @@ namespace {
 using nlohmann::ordered_json;
 
 struct QuantizeOptions {
-  std::string source, out, recipe = "fast", to = "gguf", type, head, search, fold, weights, codes, inputs, memory, scheme, activations, ranges, rotate;
+  std::string source, out, recipe = "fast", to = "gguf", type, head, search, fold, weights, codes, inputs, memory, scheme, activations,
+                           ranges, rotate;
   std::vector<std::string> types;
   int bits = 0, group = 0, n_threads = 0;
   double bpw = 0, body_bpw = -1, most_energy = -1, damping = 0;
@@ -46,10 +47,9 @@ struct TypeChoice {
   DType dtype;
   int group;  // values that share a scale; 0: none do
 };
-constexpr TypeChoice kTypes[] = {{"q4_0", DType::kQ4_0, 32}, {"q4_1", DType::kQ4_1, 32}, {"q5_0", DType::kQ5_0, 32},
-                                 {"q5_1", DType::kQ5_1, 32}, {"q8_0", DType::kQ8_0, 32}, {"q4_k", DType::kQ4_K, 32},
-                                 {"q6_k", DType::kQ6_K, 16}, {"mxfp4", DType::kMXFP4, 32},
-                                 {"f16", DType::kF16, 0}};
+constexpr TypeChoice kTypes[] = {{"q4_0", DType::kQ4_0, 32}, {"q4_1", DType::kQ4_1, 32},   {"q5_0", DType::kQ5_0, 32},
+                                 {"q5_1", DType::kQ5_1, 32}, {"q8_0", DType::kQ8_0, 32},   {"q4_k", DType::kQ4_K, 32},
+                                 {"q6_k", DType::kQ6_K, 16}, {"mxfp4", DType::kMXFP4, 32}, {"f16", DType::kF16, 0}};
 // Types that sensitivity chooses among: even grids, whose errors a measurement with one of them tells for all.
 bool IsEven(const TypeChoice& t) { return t.dtype != DType::kMXFP4; }
 std::vector<std::string> TypeNames(bool even_only = false) {
@@ -79,7 +79,6 @@ Result<quant::Recipe> WithTypes(const QuantizeOptions& o, quant::Recipe r) {
     return Error(Code::kInvalidArgument, "--types: none of them is a type of blocks", "name types of 4 to 8 bits");
   if (r.types.empty()) return r;  // --type f16
   if (o.gate.max_kld && !is_named && !has_budget) r.most_kld = o.gate.max_kld;
-  r.body_bpw_is_wish = o.body_bpw < 0;
   if (o.body_bpw < 0 && (o.bpw > 0 || r.most_kld)) r.body_bpw = 0;  // the usual limit is no budget of its own
   return r;
 }
@@ -149,6 +148,7 @@ Result<quant::Recipe> RecipeOf(const QuantizeOptions& o) {
   ChangeSteps(o, &r);
   r.bpw = o.bpw;
   if (o.body_bpw >= 0) r.body_bpw = o.body_bpw;
+  r.body_bpw_is_wish = o.body_bpw < 0;
   return WithTypes(o, std::move(r));
 }
 
@@ -274,10 +274,12 @@ Body DeclareQuantize(CLI::App& app, Io& io) {
       ->excludes(type);
   app.add_option("--group", o->group, "values that share a scale: what the type has; of folders any (default 32), -1: one scale a row")
       ->check(CLI::Range(-1, 1 << 20));
-  app.add_option("--scheme", o->scheme,
-                 "folders: bits, grid and group by name, such as w4-zp-g32, w8-sym-channel; compressed-tensors also lpbq-g32, mxfp4, nvfp4");
-  app.add_option("--activations", o->activations,
-                 "compressed-tensors: inputs of the layers' matrices as 8-bit integers, dynamic: a scale a token; static: one from calibration")
+  app.add_option(
+      "--scheme", o->scheme,
+      "folders: bits, grid and group by name, such as w4-zp-g32, w8-sym-channel; compressed-tensors also lpbq-g32, mxfp4, nvfp4");
+  app.add_option(
+         "--activations", o->activations,
+         "compressed-tensors: inputs of the layers' matrices as 8-bit integers, dynamic: a scale a token; static: one from calibration")
       ->check(CLI::IsMember({"float", "dynamic", "static"}));
   app.add_option("--ranges", o->ranges, "of static activations, without tokens that act as sinks (default: percentile, 99.99)")
       ->check(CLI::IsMember({"percentile", "mse", "entropy", "minmax"}));
@@ -297,14 +299,17 @@ Body DeclareQuantize(CLI::App& app, Io& io) {
       ->check(CLI::IsMember({"hadamard", "none"}));
   AddCalibration(app, o->calibration);
   const char* group = "Calibration";
-  app.add_option("--fold", o->fold, "awq: factors from inputs into what comes before, where the layer gains; smooth: such that rounded activations gain; none")
+  app.add_option("--fold", o->fold,
+                 "awq: factors from inputs into what comes before, where the layer gains; smooth: such that rounded activations gain; none")
       ->check(CLI::IsMember({"awq", "smooth", "none"}))
       ->group(group);
   app.add_option("--weights", o->weights, "inputs: errors count as the inputs say; equal: all the same")
       ->check(CLI::IsMember({"inputs", "equal"}))
       ->group(group);
-  app.add_option("--codes", o->codes, "gptq: that make up for each other's errors, where the products gain; signround: then moved by signed gradients; nearest: each "
-                 "for itself")
+  app.add_option(
+         "--codes", o->codes,
+         "gptq: that make up for each other's errors, where the products gain; signround: then moved by signed gradients; nearest: each "
+         "for itself")
       ->check(CLI::IsMember({"gptq", "signround", "nearest"}))
       ->group(group);
   app.add_option("--inputs", o->inputs, "of layers: float, or stored: as the rounded layers before them compute them")

@@ -59,7 +59,8 @@ Status CheckKept(const FolderRequest& q, const quant::FolderPlan& plan) {
   const auto& has = plan.spec;
   const bool named = !q.scheme.empty();
   std::string wrong;
-  if ((named || q.bits != 0) && asked.bits != has.bits) wrong = fmt::format("{} bits are asked for, the weights have {}", asked.bits, has.bits);
+  if ((named || q.bits != 0) && asked.bits != has.bits)
+    wrong = fmt::format("{} bits are asked for, the weights have {}", asked.bits, has.bits);
   if ((named || q.group != 0) && asked.group != has.group)
     wrong = fmt::format("groups of {} are asked for, the weights have {}", asked.group, has.group);
   if ((named || q.symmetric) && asked.symmetric != has.symmetric) wrong = "values with zero points, or without, are asked for";
@@ -133,7 +134,8 @@ Status WriteFiles(Run& run, PartFolder& part, Io& io) {
   const JudgeTask task{part.path(), run.q.source, run.m.config.max_context, run.options.n_threads, run.q.memory};
   SLM_ASSIGN_OR_RETURN(run.verdict, JudgeOutput(io, task, run.q.gate, run.text, &run.notes));
   if (run.verdict && run.plan.spec.inputs == model::hf::PackedInputs::kStatic)
-    run.notes.push_back("the gate ran with activations as this machine's kernels round them, not with the static ranges; layers have the error with them");
+    run.notes.push_back(
+        "the gate ran with activations as this machine's kernels round them, not with the static ranges; layers have the error with them");
   return run.verdict && run.q.gate.max_kld ? write_config() : Ok();
 }
 

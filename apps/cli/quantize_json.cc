@@ -13,7 +13,10 @@ using nlohmann::ordered_json;
 ordered_json CalibrationJson(const quant::Recipe& r) {
   if (!r.calibrated()) return nullptr;
   return {{"weights", r.weighted ? "inputs" : "equal"},
-          {"fold", r.fold && r.smooth ? "awq, smooth" : r.fold ? "awq" : r.smooth ? "smooth" : "none"},
+          {"fold", r.fold && r.smooth ? "awq, smooth"
+                   : r.fold           ? "awq"
+                   : r.smooth         ? "smooth"
+                                      : "none"},
           {"gptq", r.gptq},
           {"signround_steps", r.signround ? ordered_json(r.signround_steps) : ordered_json(nullptr)},
           {"damping", r.damping},

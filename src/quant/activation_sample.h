@@ -1,5 +1,5 @@
-// Rows of an activation that stand for all of a calibration text, for who chooses how it is rounded: smoothing factors (smooth.h) and static
-// ranges (activation_range.h). Tokens with very much energy, which act as sinks, are left out.
+// Rows of an activation that stand for all of a calibration text, for who chooses how it is rounded: smoothing factors (smooth.h) and
+// static ranges (activation_range.h). Tokens with very much energy, which act as sinks, are left out.
 #pragma once
 #include <cstdint>
 #include <span>

@@ -38,7 +38,6 @@ const char* PlaceName(FoldPlace place) {
 // Of a layer's shift (drift.h): with 0.01, as GPTQ has it, later layers fitted the calibration text. KLD of a Llama of 3.7 M parameters
 // with 16k tokens: 0.00181, with 0.1 0.00177.
 constexpr double kShiftDamping = 0.1;
-constexpr int64_t kSampleTokens = 1024;  // of each activation that is rounded
 
 // A layer as it would be stored.
 struct Candidate {
@@ -247,9 +246,9 @@ class Walk final : public Calibration {
     double exponent = 0, gain = 1;
   };
   Factors AwqFold(FoldPlace place, const LayerWeights& weights, const Tensor* first, std::span<const FoldMember> members) const {
-    Fold f = SearchFold(
-        machine_, members, InputOf(first),
-        {.points = recipe_.fold_points, .max_rows = recipe_.fold_rows, .search = recipe_.search, .tied = weights.Tied(place)});
+    Fold f =
+        SearchFold(machine_, members, InputOf(first),
+                   {.points = recipe_.fold_points, .max_rows = recipe_.fold_rows, .search = recipe_.search, .tied = weights.Tied(place)});
     return {std::move(f.scale), f.exponent, f.error / f.identity_error};
   }
   Factors SmoothFold(FoldPlace place, const LayerWeights& weights, const Tensor* first, std::span<const FoldMember> members) const {
@@ -276,8 +275,8 @@ class Walk final : public Calibration {
     }
   }
 
-  Result<Candidate> Folded(int layer, bool gptq, Factors (Walk::*search)(FoldPlace, const LayerWeights&, const Tensor*,
-                                                                         std::span<const FoldMember>) const) {
+  Result<Candidate> Folded(int layer, bool gptq,
+                           Factors (Walk::*search)(FoldPlace, const LayerWeights&, const Tensor*, std::span<const FoldMember>) const) {
     Candidate c;
     SLM_ASSIGN_OR_RETURN(c.weights, LayerWeights::Read(*decoder_.model, layer, task_.vectors));
     for (const FoldPlace place : {FoldPlace::kValueOutput, FoldPlace::kUpOutput, FoldPlace::kAttentionInput, FoldPlace::kMlpInput}) {
@@ -293,8 +292,8 @@ class Walk final : public Calibration {
       const Factors found = (this->*search)(place, c.weights, first, members);
       if (found.scale.empty()) continue;
       c.weights.Apply(place, found.scale);
-      c.steps.push_back(fmt::format("{}{} {:.2f} ({:.3f})", search == &Walk::SmoothFold ? "smooth " : "", PlaceName(place), found.exponent,
-                                    found.gain));
+      c.steps.push_back(
+          fmt::format("{}{} {:.2f} ({:.3f})", search == &Walk::SmoothFold ? "smooth " : "", PlaceName(place), found.exponent, found.gain));
     }
     SLM_RETURN_IF_ERROR(RoundAll(layer, gptq, &c));
     return c;
@@ -312,8 +311,7 @@ class Walk final : public Calibration {
   Status RoundAll(int layer, bool gptq, Candidate* c) {
     RoundInputs(c);
     for (size_t input = 0; input < statistics_.size(); ++input) {
-      Rounder rounder(machine_, statistics_[input],
-                      RoundingFor(gptq));
+      Rounder rounder(machine_, statistics_[input], RoundingFor(gptq));
       for (const LayerTensor& t : c->weights.tensors()) {
         if (!IsRounded(t) || input_of_.at(t.tensor) != input) continue;
         SLM_RETURN_IF_ERROR(GoOn());
@@ -384,51 +382,11 @@ class Walk final : public Calibration {
 
 }  // namespace
 
-int64_t CalibrationText::tokens() const {
-  int64_t n = 0;
-  for (const auto& s : sequences) n += static_cast<int64_t>(s.size());
-  return n;
-}
-int64_t CalibrationText::longest() const {
-  size_t n = 0;
-  for (const auto& s : sequences) n = std::max(n, s.size());
-  return static_cast<int64_t>(n);
-}
-
-CalibrationTask TaskOf(const Plan& plan) {
-  CalibrationTask task{.recipe = plan.recipe, .matrices = {}, .vectors = VectorTypes::kF32};
-  for (const Choice& c : plan.choices)
-    if (c.tensor->dims.size() == 2 && (c.dtype != c.tensor->dtype || Info(c.dtype).block == 1))
-      task.matrices[c.tensor] = StoredForm::Of(c.dtype);
-  return task;
-}
-
 Result<std::unique_ptr<Calibration>> Calibration::Start(std::shared_ptr<const Model> m, CalibrationTask task, const CalibrationText& text,
                                                         const Machine& machine, std::function<bool()> cancelled) {
   auto walk = std::make_unique<Walk>(std::move(task), machine, std::move(cancelled));
   SLM_RETURN_IF_ERROR(walk->Begin(std::move(m), text));
   return std::unique_ptr<Calibration>(std::move(walk));
-}
-
-uint64_t CalibrationBytes(const Model& m, const Recipe& recipe, int64_t tokens, int64_t longest, int n_threads) {
-  const model::ModelConfig& c = m.config;
-  const int64_t e = c.d_model, f = c.d_ff, q = int64_t{c.n_heads} * c.head_dim, kv = int64_t{c.n_kv_heads} * c.head_dim;
-  const int64_t layer = 4 * (e * (q + 2 * kv) + q * e + 3 * e * f);  // f32
-  const int64_t second = 4 * (2 * e * e + q * q + f * f);
-  const int64_t widest = std::max({e, f, q});
-  const bool stored = recipe.inputs == LayerInputs::kStored;
-  const int64_t streams = 4 * e * ((stored ? 2 : 1) * tokens + 2 * recipe.gate_sequences * longest);
-  const int64_t activations = 4 * longest * (4 * e + 4 * (q + 2 * kv) + 4 * f) + 4 * longest * 2 * kv + int64_t{n_threads} * (1 << 20);
-  // GPTQ: the moments after a fold, what they are factored in, and codes and grids of the widest matrix.
-  const int64_t largest = std::max({e * f, e * q, e * kv}) * 2;
-  const int64_t gptq = recipe.gptq || recipe.signround ? 4 * widest * widest + static_cast<int64_t>(GptqBytes(0, widest, n_threads)) + 2 * largest : 0;
-  // Of two candidates the weights and the values as rounded, and one of them packed for the forward pass; the second moments packed for
-  // products; the parts of a matrix that errors are summed over.
-  const int64_t shift = stored ? layer + 4 * ((f + e) * (f + e) + 2 * f * f + 4 * e * f + (f + e) * longest) : 0;
-  // Signed gradients: of 512 rows places, factors, changes and products, and the moments once more.
-  const int64_t moved = recipe.signround ? 4 * widest * widest + 512 * 18 * widest : 0;
-  const int64_t samples = recipe.smooth ? 4 * kSampleTokens * (2 * e + q + f) : 0;
-  return static_cast<uint64_t>(moved + samples + shift + streams + activations + 5 * layer + second + 4 * widest * widest + 8 * widest * 1024 + gptq);
 }
 
 }  // namespace slm::quant

@@ -23,8 +23,8 @@ namespace slm::quant {
 // A tensor of the layer as it will be stored.
 struct StoredTensor {
   std::vector<std::byte> bytes;
-  CodedRows coded;   // of a grid, in place of bytes
-  double error = 0;  // TensorReport::error
+  CodedRows coded;       // of a grid, in place of bytes
+  double error = 0;      // TensorReport::error
   float input_most = 0;  // of static activations, the value of the largest code
 };
 
@@ -55,6 +55,8 @@ class Calibration {
   // The next layer is rounded already: only moves the text through it, as Next does. As slow as Next where layers read what is stored.
   virtual Status Skip() = 0;
 };
+
+inline constexpr int64_t kSampleTokens = 1024;  // that are kept of each activation that is rounded
 
 // Bytes of memory that a calibration takes at most.
 uint64_t CalibrationBytes(const model::Model& m, const Recipe& recipe, int64_t tokens, int64_t longest, int n_threads);

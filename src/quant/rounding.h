@@ -43,8 +43,8 @@ class ProductError {
 // The ways that are tried.
 struct RoundingOptions {
   Search search = Search::kRefit;
-  bool weighted = true;  // errors of weights count as E[x^2] says, beside the plain way
-  bool gptq = false;     // codes that make up for each other's errors (gptq.h)
+  bool weighted = true;    // errors of weights count as E[x^2] says, beside the plain way
+  bool gptq = false;       // codes that make up for each other's errors (gptq.h)
   bool signround = false;  // codes moved by signed gradients (signround.h), from GPTQ's and from rounded ones
   int signround_steps = 200;
   double damping = 0.01;
@@ -67,8 +67,8 @@ class Rounder {
   const RoundingOptions options_;
   // Of the input after the fold, which all its matrices share, by length of a group and groups of a block.
   std::map<std::pair<int, int>, Curvature> curvatures_;
-  std::optional<Matrix> second_;              // after the fold
-  std::optional<Multiplier> damped_;          // the same with damping, packed
+  std::optional<Matrix> second_;      // after the fold
+  std::optional<Multiplier> damped_;  // the same with damping, packed
   const ProductError products_;
 };
 

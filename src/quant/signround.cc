@@ -100,8 +100,7 @@ class Part {
   // What the products say about the codes of the last step.
   void Keep(int64_t i, bool is_first) {
     double error = 0;
-    for (int64_t j = 0; j < coded_.width; ++j)
-      error += static_cast<double>(change_.Row(i)[j]) * static_cast<double>(product_.Row(i)[j]);
+    for (int64_t j = 0; j < coded_.width; ++j) error += static_cast<double>(change_.Row(i)[j]) * static_cast<double>(product_.Row(i)[j]);
     double& least = least_[static_cast<size_t>(i)];
     if (!is_first && !(error < least)) return;
     least = error;

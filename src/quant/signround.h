@@ -16,9 +16,9 @@ struct SignRoundOptions {
   double rate = 0;  // of the first step, falling to 0; 0: 1 / steps, so that an offset moves by at most a half
 };
 
-// Moves the codes of `start` (rows of w [rows][width]) and, where groups have scales of their own, its scales. `second` [width, width] of the
-// input, packed in `times_second`. Row by row what had the least error is kept, so no row is worse than it was. The same for any number of
-// threads. Returns the error of all rows.
+// Moves the codes of `start` (rows of w [rows][width]) and, where groups have scales of their own, its scales. `second` [width, width] of
+// the input, packed in `times_second`. Row by row what had the least error is kept, so no row is worse than it was. The same for any number
+// of threads. Returns the error of all rows.
 double SolveSignRound(const Machine& machine, const Multiplier& times_second, const float* w, const SignRoundOptions& options,
                       CodedRows* start);
 

@@ -59,7 +59,8 @@ TEST(SignRound, NoRowIsWorseAndTheSumIsLess) {
       after += p.ErrorOf(moved, i);
     }
     EXPECT_NEAR(reported, after, 1e-4 * after);
-    EXPECT_LT(after, 0.6 * before) << static_cast<int>(scheme);
+    // Grids with a minimum have no common error left to make up for: their minimums are fitted.
+    EXPECT_LT(after, (scheme == Scheme::kFloatMin ? 0.95 : 0.6) * before) << static_cast<int>(scheme);
     for (size_t i = 0; i < moved.codes.size(); ++i) ASSERT_LT(moved.codes[i], 16);
   }
 }

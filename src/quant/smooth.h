@@ -36,7 +36,8 @@ struct Smoothing {
 Smoothing SearchSmoothing(std::span<const float> x, std::span<const float> w, int64_t width, std::span<const float> most_x,
                           std::span<const float> most_w, const SmoothOptions& options);
 
-// The same for matrices that read one input, on rows of `sample` and of theirs. Channels with the same number in `tied` get the same factor.
+// The same for matrices that read one input, on rows of `sample` and of theirs. Channels with the same number in `tied` get the same
+// factor.
 Smoothing SmoothMembers(const ActivationSample& sample, std::span<const FoldMember> members, std::span<const int32_t> tied,
                         const SmoothOptions& options);
 

@@ -198,7 +198,7 @@ class Runner final : public BlockRunner {
   std::vector<LayerInput> inputs_;
   std::vector<InputGrid> grids_;
   std::vector<int> copied_before_, rounded_before_;  // by step: the input whose rows are copied, or rounded, or -1
-  std::vector<int32_t> rows_;       // 0, 1, 2 …
+  std::vector<int32_t> rows_;                        // 0, 1, 2 …
   Buffer work_, kv_, weights_;
   std::vector<Frame> frames_;
   int64_t bytes_ = 0;

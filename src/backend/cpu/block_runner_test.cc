@@ -51,13 +51,10 @@ Opened Open(const Case& c, int n_threads) {
 }
 std::unique_ptr<BlockRunner> Runner(const Opened& o, const Case& c, int layer, std::vector<Replacement> replaced = {},
                                     std::vector<InputGrid> grids = {}) {
-  auto r = BlockRunner::Create(o.decoder,
-                               {.layer = layer,
-                                .max_tokens = c.max_context,
-                                .isa = TestIsa(),
-                                .replaced = std::move(replaced),
-                                .input_grids = std::move(grids)},
-                               *o.team);
+  auto r = BlockRunner::Create(
+      o.decoder,
+      {.layer = layer, .max_tokens = c.max_context, .isa = TestIsa(), .replaced = std::move(replaced), .input_grids = std::move(grids)},
+      *o.team);
   EXPECT_TRUE(r.ok()) << c.name << ": " << (r.ok() ? "" : r.error().message());
   return r.Take();
 }
@@ -184,7 +181,7 @@ TEST(BlockRunner, RoundsRows) {
   for (size_t i = 0; i < row.size(); ++i) EXPECT_FLOAT_EQ(row[i], steps[i] * 0.01f) << i;
   row = x;
   RoundInput({InputRounding::kPerToken, 0}, row);  // steps of 0.02
-  const float wide[] = {64, -32, 0, 0, -127};  // 63.5 is a tie, to the even one
+  const float wide[] = {64, -32, 0, 0, -127};      // 63.5 is a tie, to the even one
   for (size_t i = 0; i < row.size(); ++i) EXPECT_FLOAT_EQ(row[i], wide[i] * 0.02f) << i;
   row = x;
   RoundInput({}, row);

@@ -48,7 +48,7 @@ struct GroupedMatrix {
   bool one_scale = false;  // compressed-tensors, strategy "tensor"
   bool byte_zeros = false;
   ScaleForm scale_form = ScaleForm::kFloat;
-  DType scale_type = DType::kF16;            // F16, BF16 or F32
+  DType scale_type = DType::kF16;  // F16, BF16 or F32
   float global_scale = 1;
   std::span<const std::byte> codes, scales;  // of the file's maps
   std::span<const std::byte> zeros;          // empty: every zero is 2^(bits - 1)

@@ -143,7 +143,8 @@ class Planner {
         return Error(Code::kUnsupported, fmt::format("{}: width {} does not divide into groups of {}", t->name, t->dims[1], s.group),
                      "choose --group -1: a scale a row");
       if (plan_.spec.codes != model::hf::CodeType::kInt && s.group != plan_.recipe.group)
-        return Error(Code::kUnsupported, fmt::format("{}: width {} does not divide into groups of {}", t->name, t->dims[1], plan_.recipe.group),
+        return Error(Code::kUnsupported,
+                     fmt::format("{}: width {} does not divide into groups of {}", t->name, t->dims[1], plan_.recipe.group),
                      "choose integer codes: --bits 4");
     }
     if (s.group != plan_.recipe.group)

@@ -1,5 +1,5 @@
-// See rotation.h. With h the residual stream and R1 orthogonal, h becomes R1 h: what reads it (q, k, v, gate, up, head) is multiplied by R1^T
-// on its columns, what writes it (embedding, o, down and their biases) by R1 on its rows.
+// See rotation.h. With h the residual stream and R1 orthogonal, h becomes R1 h: what reads it (q, k, v, gate, up, head) is multiplied by
+// R1^T on its columns, what writes it (embedding, o, down and their biases) by R1 on its rows.
 #include "quant/rotation/rotation.h"
 
 #include <fmt/format.h>
@@ -212,7 +212,7 @@ class Rotation {
 
   const Model& m_;
   const Machine machine_;
-  const Matrix stream_, head_;      // R1 [E, E], R2 [D, D]
+  const Matrix stream_, head_;     // R1 [E, E], R2 [D, D]
   const Multiplier times_stream_;  // rows x become x R1^T
   std::vector<Turn> turns_;
 };

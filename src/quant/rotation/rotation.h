@@ -1,8 +1,8 @@
 // A model whose residual stream and value heads are turned by orthogonal matrices that cancel out: the same function, with weights in which
 // single large channels are spread over all. Done before anything is rounded, and nothing of it is left to compute when the model runs.
 //
-// Sources: QuaRot (arXiv 2404.00456) and SpinQuant (arXiv 2405.16406), their offline part: R1 on the residual stream, R2 in each value head,
-// random Hadamard matrices. Norm weights go into the matrices behind the norm first, for x / |x| alone commutes with a rotation.
+// Sources: QuaRot (arXiv 2404.00456) and SpinQuant (arXiv 2405.16406), their offline part: R1 on the residual stream, R2 in each value
+// head, random Hadamard matrices. Norm weights go into the matrices behind the norm first, for x / |x| alone commutes with a rotation.
 #pragma once
 #include <cstdint>
 

@@ -84,7 +84,8 @@ TEST(Rotation, LogitsStay) {
     const auto turned = model::LoadModel(to).Take();
     EXPECT_FALSE(turned->config.tied_head);
     EXPECT_NE(model::DequantizeAll(*turned->Find(model::Role::kDown, 0)), model::DequantizeAll(*m->Find(model::Role::kDown, 0)));
-    EXPECT_EQ(model::DequantizeAll(*turned->Find(model::Role::kAttnNorm, 0)), std::vector<float>(static_cast<size_t>(m->config.d_model), 1.0f));
+    EXPECT_EQ(model::DequantizeAll(*turned->Find(model::Role::kAttnNorm, 0)),
+              std::vector<float>(static_cast<size_t>(m->config.d_model), 1.0f));
     const std::vector<float> want = Logits(from, tokens), got = Logits(to, tokens);
     ASSERT_EQ(want.size(), got.size());
     double top = 0, worst = 0;

@@ -203,9 +203,8 @@ class Joiner {
     if (!nv && scales->foreign_type != "U8" && scales->foreign_type != "F8_E8M0") return Corrupt(*scales, "F8_E4M3 or U8 is needed");
     g->scale_form = nv ? ScaleForm::kE4M3 : ScaleForm::kE8M0;
     g->group = nv ? 16 : 32;
-    const bool known = std::any_of(q_.schemes.begin(), q_.schemes.end(), [&](const QuantScheme& s) {
-      return s.codes == (nv ? CodeType::kNvFp4 : CodeType::kMxFp4);
-    });
+    const bool known = std::any_of(q_.schemes.begin(), q_.schemes.end(),
+                                   [&](const QuantScheme& s) { return s.codes == (nv ? CodeType::kNvFp4 : CodeType::kMxFp4); });
     if (!known || scales->dims[0] != g->n || g->n_groups * g->group != g->k)
       return Corrupt(codes, fmt::format("with scales {}, is none of the schemes of config_groups", ShapeText(*scales)));
     if (!nv && std::find(scales->data.begin(), scales->data.end(), std::byte{255}) != scales->data.end())

@@ -65,8 +65,8 @@ Status ReadGptq(const Keys& keys, Quantization* q) {
 }
 
 Status CheckFormat(const std::string& format) {
-  for (const char* known : {"pack-quantized", "int-quantized", "naive-quantized", "mixed-precision", "dense", "nvfp4-pack-quantized",
-                            "mxfp4-pack-quantized"})
+  for (const char* known :
+       {"pack-quantized", "int-quantized", "naive-quantized", "mixed-precision", "dense", "nvfp4-pack-quantized", "mxfp4-pack-quantized"})
     if (format == known) return Ok();
   return Unsupported("compressed-tensors format " + Quoted(format),
                      "supported: pack-quantized, int-quantized, naive-quantized, nvfp4-pack-quantized, mxfp4-pack-quantized");

@@ -18,12 +18,8 @@ constexpr size_t kFileLimit = size_t{256} << 20;
 ordered_json Inputs(const PackedSpec& s) {
   if (s.inputs == PackedInputs::kFloat) return nullptr;
   const bool dynamic = s.inputs == PackedInputs::kDynamic;
-  return {{"num_bits", 8},
-          {"type", "int"},
-          {"symmetric", true},
-          {"strategy", dynamic ? "token" : "tensor"},
-          {"group_size", nullptr},
-          {"dynamic", dynamic}};
+  return {{"num_bits", 8},         {"type", "int"},     {"symmetric", true}, {"strategy", dynamic ? "token" : "tensor"},
+          {"group_size", nullptr}, {"dynamic", dynamic}};
 }
 
 ordered_json Fp4(const PackedSpec& s) {
@@ -45,12 +41,12 @@ const char* FormatOf(const PackedSpec& s) {
 
 ordered_json Integers(const PackedSpec& s) {
   return {{"num_bits", s.bits},
-                                {"type", "int"},
-                                {"symmetric", s.symmetric},
-                                {"strategy", s.group > 0 ? "group" : "channel"},
-                                {"group_size", s.group > 0 ? ordered_json(s.group) : ordered_json(nullptr)},
-                                {"dynamic", false},
-                                {"actorder", s.act_order ? ordered_json("group") : ordered_json(nullptr)}};
+          {"type", "int"},
+          {"symmetric", s.symmetric},
+          {"strategy", s.group > 0 ? "group" : "channel"},
+          {"group_size", s.group > 0 ? ordered_json(s.group) : ordered_json(nullptr)},
+          {"dynamic", false},
+          {"actorder", s.act_order ? ordered_json("group") : ordered_json(nullptr)}};
 }
 
 ordered_json Compressed(const PackedSpec& s) {
@@ -59,8 +55,8 @@ ordered_json Compressed(const PackedSpec& s) {
                               {"input_activations", Inputs(s)},
                               {"output_activations", nullptr},
                               {"format", FormatOf(s)}};
-  return {{"quant_method", "compressed-tensors"},  {"format", FormatOf(s)}, {"quantization_status", "compressed"},
-          {"config_groups", {{"group_0", group}}}, {"ignore", s.left_float},     {"kv_cache_scheme", nullptr}};
+  return {{"quant_method", "compressed-tensors"},  {"format", FormatOf(s)},  {"quantization_status", "compressed"},
+          {"config_groups", {{"group_0", group}}}, {"ignore", s.left_float}, {"kv_cache_scheme", nullptr}};
 }
 
 ordered_json Describe(const PackedSpec& s) {

@@ -22,8 +22,8 @@ struct PackedSpec {
   int bits = 4;
   int64_t group = 0;  // columns; 0: one group a row
   bool symmetric = false;
-  bool act_order = false;               // columns of a group lie apart
-  CodeType codes = CodeType::kInt;      // the others: compressed-tensors only
+  bool act_order = false;           // columns of a group lie apart
+  CodeType codes = CodeType::kInt;  // the others: compressed-tensors only
   PackedInputs inputs = PackedInputs::kFloat;
   std::vector<std::string> left_float;  // modules of linear layers that are not packed
 };
