@@ -21,6 +21,7 @@
 #include "quantize_folder.h"
 #include "quantize_json.h"
 #include "quantize_run.h"
+#include "rotated_gguf.h"
 #include "store.h"
 #include "telemetry/telemetry.h"
 #include "verb.h"
@@ -30,7 +31,8 @@ namespace {
 using nlohmann::ordered_json;
 
 struct QuantizeOptions {
-  std::string source, out, recipe = "fast", to = "gguf", type, head, search, fold, weights, codes, inputs, memory;
+  std::string source, out, recipe = "fast", to = "gguf", type, head, search, fold, weights, codes, inputs, memory, scheme, activations,
+                           ranges, rotate;
   std::vector<std::string> types;
   int bits = 0, group = 0, n_threads = 0;
   double bpw = 0, body_bpw = -1, most_energy = -1, damping = 0;
@@ -45,12 +47,15 @@ struct TypeChoice {
   DType dtype;
   int group;  // values that share a scale; 0: none do
 };
-constexpr TypeChoice kTypes[] = {{"q4_0", DType::kQ4_0, 32}, {"q4_1", DType::kQ4_1, 32}, {"q5_0", DType::kQ5_0, 32},
-                                 {"q5_1", DType::kQ5_1, 32}, {"q8_0", DType::kQ8_0, 32}, {"q4_k", DType::kQ4_K, 32},
-                                 {"q6_k", DType::kQ6_K, 16}, {"f16", DType::kF16, 0}};
-std::vector<std::string> TypeNames() {
+constexpr TypeChoice kTypes[] = {{"q4_0", DType::kQ4_0, 32}, {"q4_1", DType::kQ4_1, 32},   {"q5_0", DType::kQ5_0, 32},
+                                 {"q5_1", DType::kQ5_1, 32}, {"q8_0", DType::kQ8_0, 32},   {"q4_k", DType::kQ4_K, 32},
+                                 {"q6_k", DType::kQ6_K, 16}, {"mxfp4", DType::kMXFP4, 32}, {"f16", DType::kF16, 0}};
+// Types that sensitivity chooses among: even grids, whose errors a measurement with one of them tells for all.
+bool IsEven(const TypeChoice& t) { return t.dtype != DType::kMXFP4; }
+std::vector<std::string> TypeNames(bool even_only = false) {
   std::vector<std::string> names;
-  for (const TypeChoice& t : kTypes) names.emplace_back(t.name);
+  for (const TypeChoice& t : kTypes)
+    if (!even_only || IsEven(t)) names.emplace_back(t.name);
   return names;
 }
 const TypeChoice& TypeNamed(const std::string& name) {
@@ -68,13 +73,12 @@ Result<quant::Recipe> WithTypes(const QuantizeOptions& o, quant::Recipe r) {
   const auto bits = [](DType t) { return static_cast<double>(Info(t).block_bytes) / Info(t).block; };
   for (const TypeChoice& t : kTypes) {
     const bool listed = o.types.empty() || std::find(o.types.begin(), o.types.end(), t.name) != o.types.end();
-    if (t.group > 0 && listed && (!is_named || bits(t.dtype) >= bits(r.body))) r.types.push_back(t.dtype);
+    if (t.group > 0 && IsEven(t) && listed && (!is_named || bits(t.dtype) >= bits(r.body))) r.types.push_back(t.dtype);
   }
   if (r.types.empty() && !o.types.empty())
     return Error(Code::kInvalidArgument, "--types: none of them is a type of blocks", "name types of 4 to 8 bits");
   if (r.types.empty()) return r;  // --type f16
   if (o.gate.max_kld && !is_named && !has_budget) r.most_kld = o.gate.max_kld;
-  r.body_bpw_is_wish = o.body_bpw < 0;
   if (o.body_bpw < 0 && (o.bpw > 0 || r.most_kld)) r.body_bpw = 0;  // the usual limit is no budget of its own
   return r;
 }
@@ -83,11 +87,31 @@ Result<quant::Recipe> WithTypes(const QuantizeOptions& o, quant::Recipe r) {
 void ChangeSteps(const QuantizeOptions& o, quant::Recipe* r) {
   if (!o.search.empty()) r->search = o.search == "rtn" ? quant::Search::kNearest : quant::Search::kRefit;
   if (!o.fold.empty()) r->fold = o.fold == "awq";
+  r->smooth = o.fold == "smooth" || (o.fold.empty() && r->fold && (o.activations == "dynamic" || o.activations == "static"));
   if (!o.weights.empty()) r->weighted = o.weights == "inputs";
-  if (!o.codes.empty()) r->gptq = o.codes == "gptq";
+  if (!o.codes.empty()) r->gptq = o.codes != "nearest";
+  if (!o.codes.empty()) r->signround = o.codes == "signround";
+  r->rotate = o.rotate == "hadamard";
   if (!o.inputs.empty()) r->inputs = o.inputs == "stored" ? quant::LayerInputs::kStored : quant::LayerInputs::kFloat;
   if (o.damping > 0) r->damping = o.damping;
   if (o.most_energy >= 0) r->most_energy = o.most_energy;
+}
+
+FolderRequest RequestOf(const QuantizeOptions& o, const quant::Recipe& recipe, const std::string& source) {
+  return {.to = o.to,
+          .out = o.out,
+          .source = source,
+          .memory = o.memory,
+          .report = o.report,
+          .scheme = o.scheme,
+          .activations = o.activations,
+          .ranges = o.ranges,
+          .bits = o.bits,
+          .group = o.group,
+          .symmetric = o.symmetric,
+          .requantize = o.requantize,
+          .recipe = recipe,
+          .gate = o.gate};
 }
 
 // The recipe with what the options change.
@@ -103,9 +127,17 @@ Result<quant::Recipe> RecipeOf(const QuantizeOptions& o) {
     if (!o.type.empty() || !o.head.empty() || o.bpw > 0 || o.body_bpw >= 0 || !o.types.empty())
       return Error(Code::kInvalidArgument, "--type, --types, --head, --bpw and --body-bpw are of --to gguf",
                    "folders take --bits, --group and --sym");
+    if (!o.scheme.empty() && (o.bits != 0 || o.group != 0 || o.symmetric))
+      return Error(Code::kInvalidArgument, "--scheme, and --bits, --group or --sym", "the scheme names them all");
+    if (!o.rotate.empty())
+      return Error(Code::kInvalidArgument, "--rotate is of --to gguf", "rotate to a float GGUF file: other formats take folders");
     ChangeSteps(o, &r);
+    SLM_RETURN_IF_ERROR(CheckFolderRequest(RequestOf(o, r, o.source)));
     return r;
   }
+  if (!o.scheme.empty() || !o.activations.empty() || !o.ranges.empty() || o.fold == "smooth")
+    return Error(Code::kInvalidArgument, "--scheme, --activations, --ranges and --fold smooth are of folders",
+                 "name a folder's format with --to; GGUF files have --type");
   if (o.bits == 2 || o.bits == 3 || o.symmetric)
     return Error(Code::kInvalidArgument, "--sym, 2 and 3 bits are of folders", "name a --type, or a folder's format with --to");
   if (o.group != 0 && o.group != body.group)
@@ -116,6 +148,7 @@ Result<quant::Recipe> RecipeOf(const QuantizeOptions& o) {
   ChangeSteps(o, &r);
   r.bpw = o.bpw;
   if (o.body_bpw >= 0) r.body_bpw = o.body_bpw;
+  r.body_bpw_is_wish = o.body_bpw < 0;
   return WithTypes(o, std::move(r));
 }
 
@@ -155,20 +188,6 @@ Status CheckOutputs(const QuantizeOptions& o, const std::string& source) {
   return RefuseModelFile(o.report, source, Neighbours::kSameExtension);
 }
 
-FolderRequest RequestOf(const QuantizeOptions& o, const quant::Recipe& recipe, const std::string& source) {
-  return {.to = o.to,
-          .out = o.out,
-          .source = source,
-          .memory = o.memory,
-          .report = o.report,
-          .bits = o.bits,
-          .group = o.group,
-          .symmetric = o.symmetric,
-          .requantize = o.requantize,
-          .recipe = recipe,
-          .gate = o.gate};
-}
-
 Result<int> Quantize(const QuantizeOptions& o, Io& io) {
   SLM_ASSIGN_OR_RETURN(const quant::Recipe recipe, RecipeOf(o));
   if (!recipe.calibrated() && (o.calibration.is_given || o.damping > 0 || o.most_energy >= 0 || !o.inputs.empty()))
@@ -186,15 +205,18 @@ Result<int> Quantize(const QuantizeOptions& o, Io& io) {
   if (m->format == "hf" && !IsFolderFormat(o.to)) {
     SLM_ASSIGN_OR_RETURN(m, FolderAsGguf(std::move(m), o.out, io));
   }
+  const char* forced = std::getenv("SLM_FORCE_ISA");
+  SLM_ASSIGN_OR_RETURN(const Isa isa, ChooseIsa(DetectCpu(), forced ? forced : ""));
   std::optional<quant::CalibrationText> text;
   if (recipe.calibrated()) {
     CalibrationOptions calibration = o.calibration;
     if (calibration.sequences == 0) calibration.sequences = recipe.sequences;
     SLM_ASSIGN_OR_RETURN(text, ReadCalibration(io, *m, calibration));
   }
+  if (recipe.rotate) {
+    SLM_ASSIGN_OR_RETURN(m, RotatedGguf(*m, o.out + ".rotated", isa, ThreadsOr(o.n_threads), io));
+  }
   m->ReleaseVocabulary();
-  const char* forced = std::getenv("SLM_FORCE_ISA");
-  SLM_ASSIGN_OR_RETURN(const Isa isa, ChooseIsa(DetectCpu(), forced ? forced : ""));
   const quant::WriteOptions w{.n_threads = ThreadsOr(o.n_threads),
                               .progress = {},
                               .layer_done = {},
@@ -252,6 +274,15 @@ Body DeclareQuantize(CLI::App& app, Io& io) {
       ->excludes(type);
   app.add_option("--group", o->group, "values that share a scale: what the type has; of folders any (default 32), -1: one scale a row")
       ->check(CLI::Range(-1, 1 << 20));
+  app.add_option(
+      "--scheme", o->scheme,
+      "folders: bits, grid and group by name, such as w4-zp-g32, w8-sym-channel; compressed-tensors also lpbq-g32, mxfp4, nvfp4");
+  app.add_option(
+         "--activations", o->activations,
+         "compressed-tensors: inputs of the layers' matrices as 8-bit integers, dynamic: a scale a token; static: one from calibration")
+      ->check(CLI::IsMember({"float", "dynamic", "static"}));
+  app.add_option("--ranges", o->ranges, "of static activations, without tokens that act as sinks (default: percentile, 99.99)")
+      ->check(CLI::IsMember({"percentile", "mse", "entropy", "minmax"}));
   app.add_option("--head", o->head, "type of embedding and head (default: q8_0)")->check(CLI::IsMember(TypeNames()));
   app.add_option("--search", o->search, "rtn: scales from the range; refit: searched for the least square error (default)")
       ->check(CLI::IsMember({"rtn", "refit"}));
@@ -262,18 +293,24 @@ Body DeclareQuantize(CLI::App& app, Io& io) {
       ->check(NumberIn(0, 32));
   app.add_option("--types", o->types, "that a calibrated recipe may choose among for each matrix (default: all but f16)")
       ->delimiter(',')
-      ->check(CLI::IsMember(TypeNames()))
+      ->check(CLI::IsMember(TypeNames(true)))
       ->excludes(type);
+  app.add_option("--rotate", o->rotate, "hadamard: turn the residual stream and value heads first, which changes no logits; none")
+      ->check(CLI::IsMember({"hadamard", "none"}));
   AddCalibration(app, o->calibration);
   const char* group = "Calibration";
-  app.add_option("--fold", o->fold, "awq: factors from inputs into what comes before, where the layer gains; none")
-      ->check(CLI::IsMember({"awq", "none"}))
+  app.add_option("--fold", o->fold,
+                 "awq: factors from inputs into what comes before, where the layer gains; smooth: such that rounded activations gain; none")
+      ->check(CLI::IsMember({"awq", "smooth", "none"}))
       ->group(group);
   app.add_option("--weights", o->weights, "inputs: errors count as the inputs say; equal: all the same")
       ->check(CLI::IsMember({"inputs", "equal"}))
       ->group(group);
-  app.add_option("--codes", o->codes, "gptq: that make up for each other's errors, where the products gain; nearest: each for itself")
-      ->check(CLI::IsMember({"gptq", "nearest"}))
+  app.add_option(
+         "--codes", o->codes,
+         "gptq: that make up for each other's errors, where the products gain; signround: then moved by signed gradients; nearest: each "
+         "for itself")
+      ->check(CLI::IsMember({"gptq", "signround", "nearest"}))
       ->group(group);
   app.add_option("--inputs", o->inputs, "of layers: float, or stored: as the rounded layers before them compute them")
       ->check(CLI::IsMember({"float", "stored"}))

@@ -30,7 +30,44 @@ PackedFormat FormatOf(const std::string& to) {
   return to == "gptq-v2" ? PackedFormat::kGptqV2 : PackedFormat::kCompressed;
 }
 
-int64_t GroupOf(const FolderRequest& q) { return q.group < 0 ? 0 : q.group == 0 ? 32 : q.group; }
+constexpr std::pair<const char*, quant::RangeRule> kRanges[] = {{"percentile", quant::RangeRule::kPercentile},
+                                                                {"mse", quant::RangeRule::kMse},
+                                                                {"entropy", quant::RangeRule::kEntropy},
+                                                                {"minmax", quant::RangeRule::kMinMax}};
+
+// Rounded activations go with 8 bits and a scale a row, unless more is said.
+quant::FolderRecipe RecipeOf(const FolderRequest& q) {
+  quant::FolderRecipe r;
+  r.format = FormatOf(q.to);
+  r.symmetric = q.symmetric;
+  r.how = q.recipe;
+  if (q.activations == "dynamic") r.inputs = model::hf::PackedInputs::kDynamic;
+  if (q.activations == "static") r.inputs = model::hf::PackedInputs::kStatic;
+  const bool rounds = r.inputs != model::hf::PackedInputs::kFloat;
+  r.bits = q.bits == 0 && rounds ? 8 : q.bits;
+  r.group = q.group < 0 || (q.group == 0 && rounds && r.bits == 8) ? 0 : q.group == 0 ? 32 : q.group;
+  for (const auto& [name, rule] : kRanges)
+    if (q.ranges == name || (q.ranges.empty() && rule == quant::RangeRule::kPercentile)) r.range.rule = rule;
+  if (!q.scheme.empty()) (void)quant::SetScheme(q.scheme, &r);  // CheckFolderRequest has seen it
+  r.symmetric = r.symmetric || rounds;
+  return r;
+}
+
+// What is kept exactly has its own bits and groups.
+Status CheckKept(const FolderRequest& q, const quant::FolderPlan& plan) {
+  const quant::FolderRecipe asked = RecipeOf(q);
+  const auto& has = plan.spec;
+  const bool named = !q.scheme.empty();
+  std::string wrong;
+  if ((named || q.bits != 0) && asked.bits != has.bits)
+    wrong = fmt::format("{} bits are asked for, the weights have {}", asked.bits, has.bits);
+  if ((named || q.group != 0) && asked.group != has.group)
+    wrong = fmt::format("groups of {} are asked for, the weights have {}", asked.group, has.group);
+  if ((named || q.symmetric) && asked.symmetric != has.symmetric) wrong = "values with zero points, or without, are asked for";
+  if (wrong.empty()) return Ok();
+  return Error(Code::kUnsupported, fmt::format("{}: is packed already, and kept exactly: {}", q.source, wrong),
+               "leave the option out, start from the float model, or accept the loss with --requantize");
+}
 
 // One run of the verb: what is known before the folder is written, and what was found out.
 struct Run {
@@ -96,6 +133,9 @@ Status WriteFiles(Run& run, PartFolder& part, Io& io) {
   if (run.q.gate.off) return Ok();
   const JudgeTask task{part.path(), run.q.source, run.m.config.max_context, run.options.n_threads, run.q.memory};
   SLM_ASSIGN_OR_RETURN(run.verdict, JudgeOutput(io, task, run.q.gate, run.text, &run.notes));
+  if (run.verdict && run.plan.spec.inputs == model::hf::PackedInputs::kStatic)
+    run.notes.push_back(
+        "the gate ran with activations as this machine's kernels round them, not with the static ranges; layers have the error with them");
   return run.verdict && run.q.gate.max_kld ? write_config() : Ok();
 }
 
@@ -114,6 +154,7 @@ Status CheckMemory(const Run& run) {
 ordered_json ResultJson(const Run& run) {
   const auto memory = telemetry::ReadProcessMemory();
   ordered_json j = FolderRecipeJson(run.q);
+  if (run.plan.lossless) j["scheme"] = nullptr;
   j["bits"] = run.plan.spec.bits;
   j["group"] = run.plan.spec.group;
   j["symmetric"] = run.plan.spec.symmetric;
@@ -157,25 +198,39 @@ bool IsFolderFormat(const std::string& to) {
   return std::find(FolderFormats().begin(), FolderFormats().end(), to) != FolderFormats().end();
 }
 
+Status CheckFolderRequest(const FolderRequest& q) {
+  quant::FolderRecipe r;
+  if (!q.scheme.empty()) SLM_RETURN_IF_ERROR(quant::SetScheme(q.scheme, &r));
+  if (!q.ranges.empty() && q.activations != "static")
+    return Error(Code::kInvalidArgument, "--ranges, and activations without static ranges", "add --activations static");
+  if (q.recipe.smooth && !q.recipe.weighted && !q.recipe.fold && !q.recipe.gptq && q.activations.empty())
+    return Error(Code::kInvalidArgument, "--fold smooth, and activations that stay float", "add --activations dynamic or static");
+  return Ok();
+}
+
 ordered_json FolderRecipeJson(const FolderRequest& q) {
+  const quant::FolderRecipe r = RecipeOf(q);
+  ordered_json activations = nullptr;
+  if (!q.activations.empty() && q.activations != "float") {
+    activations = {{"bits", 8}, {"scales", q.activations}};
+    if (q.activations == "static") activations["ranges"] = q.ranges.empty() ? "percentile" : q.ranges;
+  }
   return {{"recipe", q.recipe.name},
           {"to", q.to},
-          {"bits", q.bits == 0 ? 4 : q.bits},
-          {"group", GroupOf(q)},
-          {"symmetric", q.symmetric},
+          {"scheme", quant::SchemeOf(r)},
+          {"bits", r.bits == 0 ? 4 : r.bits},
+          {"group", r.group},
+          {"symmetric", r.symmetric},
+          {"activations", activations},
           {"search", q.recipe.search == quant::Search::kRefit ? "refit" : "rtn"},
           {"calibration", CalibrationJson(q.recipe)}};
 }
 
 Result<int> QuantizeToFolder(const model::Model& m, const FolderRequest& q, const quant::WriteOptions& options, int64_t start_ns, Io& io) {
-  quant::FolderRecipe recipe;
-  recipe.format = FormatOf(q.to);
-  recipe.bits = q.bits;
-  recipe.group = GroupOf(q);
-  recipe.symmetric = q.symmetric;
-  recipe.how = q.recipe;
+  const quant::FolderRecipe recipe = RecipeOf(q);
   const auto source = q.requantize ? quant::SourceTypes::kAny : quant::SourceTypes::kFloatOnly;
   SLM_ASSIGN_OR_RETURN(const quant::FolderPlan plan, quant::PlanFolder(m, recipe, source));
+  if (plan.lossless) SLM_RETURN_IF_ERROR(CheckKept(q, plan));
   Run run{.q = q, .m = m, .plan = plan, .options = options, .start_ns = start_ns};
   SLM_RETURN_IF_ERROR(CheckMemory(run));
   if (!q.gate.off) {

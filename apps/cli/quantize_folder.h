@@ -18,12 +18,14 @@ const std::vector<std::string>& FolderFormats();
 bool IsFolderFormat(const std::string& to);
 
 struct FolderRequest {
-  std::string to, out, source, memory, report;
+  std::string to, out, source, memory, report, scheme, activations, ranges;
   int bits = 0, group = 0;  // 0 bits: 4; 0: groups of 32; -1: one a row
   bool symmetric = false, requantize = false;
   quant::Recipe recipe;
   GateOptions gate;
 };
+// Errors: kInvalidArgument (options that do not go together).
+Status CheckFolderRequest(const FolderRequest& request);
 nlohmann::ordered_json FolderRecipeJson(const FolderRequest& request);
 
 // Writes the folder, judges it, prints the report. `m` was read from request.source; `options` as quant::WriteFolder takes them, without

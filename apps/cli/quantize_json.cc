@@ -13,8 +13,12 @@ using nlohmann::ordered_json;
 ordered_json CalibrationJson(const quant::Recipe& r) {
   if (!r.calibrated()) return nullptr;
   return {{"weights", r.weighted ? "inputs" : "equal"},
-          {"fold", r.fold ? "awq" : "none"},
+          {"fold", r.fold && r.smooth ? "awq, smooth"
+                   : r.fold           ? "awq"
+                   : r.smooth         ? "smooth"
+                                      : "none"},
           {"gptq", r.gptq},
+          {"signround_steps", r.signround ? ordered_json(r.signround_steps) : ordered_json(nullptr)},
           {"damping", r.damping},
           {"every_candidate", r.every_candidate},
           {"inputs", r.inputs == quant::LayerInputs::kStored ? "stored" : "float"},
@@ -50,6 +54,7 @@ ordered_json RecipeJson(const quant::Recipe& r) {
           {"budget_bpw", r.bpw > 0 ? ordered_json(r.bpw) : ordered_json(nullptr)},
           {"body_bpw_limit", r.body_bpw > 0 ? ordered_json(r.body_bpw) : ordered_json(nullptr)},
           {"norms", "f32"},
+          {"rotation", r.rotate ? ordered_json("hadamard") : ordered_json(nullptr)},
           {"allocation", std::move(allocation)},
           {"calibration", CalibrationJson(r)}};
 }
@@ -64,13 +69,18 @@ ordered_json TextJson(const quant::CalibrationText& text) {
 
 ordered_json LayersJson(const std::vector<quant::LayerReport>& reports) {
   ordered_json layers = ordered_json::array();
-  for (const quant::LayerReport& l : reports)
+  for (const quant::LayerReport& l : reports) {
     layers.push_back({{"layer", l.layer},
                       {"error", l.error},
                       {"plain_error", l.plain_error},
                       {"steps", l.steps},
                       {"ways", l.ways},
                       {"capped_tokens", l.capped_tokens}});
+    if (l.ranges.empty()) continue;
+    ordered_json ranges = ordered_json::array();
+    for (const quant::InputRange& i : l.ranges) ranges.push_back({{"matrix", i.matrix}, {"range", i.range}, {"largest", i.largest}});
+    layers.back()["ranges"] = std::move(ranges);
+  }
   return layers;
 }
 

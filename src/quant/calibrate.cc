@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "backend/cpu/block_runner.h"
+#include "quant/activation_sample.h"
 #include "quant/awq.h"
 #include "quant/curvature.h"
 #include "quant/drift.h"
@@ -14,6 +15,7 @@
 #include "quant/hidden_states.h"
 #include "quant/layer_weights.h"
 #include "quant/rounding.h"
+#include "quant/smooth.h"
 #include "quant/statistics.h"
 
 namespace slm::quant {
@@ -41,6 +43,8 @@ constexpr double kShiftDamping = 0.1;
 struct Candidate {
   LayerWeights weights;
   std::map<const Tensor*, Rounded> rounded;
+  std::vector<backend::InputGrid> grids;  // of its inputs; empty: they stay float
+  std::vector<float> largest;             // of static ones, that was seen
   std::vector<std::string> steps;
   double error = 0;
 };
@@ -62,6 +66,7 @@ class Walk final : public Calibration {
   Result<CalibratedLayer> Next() override {
     const int layer = layer_++;
     statistics_.clear();
+    samples_.clear();
     input_of_.clear();
     const size_t n_gate = std::min(streams_.size(), static_cast<size_t>(std::max(recipe_.gate_sequences, 1)));
     gate_.assign(streams_.begin(), streams_.begin() + static_cast<int64_t>(n_gate));
@@ -71,12 +76,16 @@ class Walk final : public Calibration {
     const auto take = [&](Candidate c) {
       if (c.error < best.error) best = std::move(c);
     };
-    if (recipe_.gptq && (!recipe_.fold || recipe_.every_candidate)) {
+    if (moves_codes() && ((!recipe_.fold && !recipe_.smooth) || recipe_.every_candidate)) {
       SLM_ASSIGN_OR_RETURN(Candidate c, Plain(layer, true));
       take(std::move(c));
     }
     if (recipe_.fold) {
-      SLM_ASSIGN_OR_RETURN(Candidate c, Folded(layer, recipe_.gptq));
+      SLM_ASSIGN_OR_RETURN(Candidate c, Folded(layer, moves_codes(), &Walk::AwqFold));
+      take(std::move(c));
+    }
+    if (recipe_.smooth && rounds_inputs()) {
+      SLM_ASSIGN_OR_RETURN(Candidate c, Folded(layer, moves_codes(), &Walk::SmoothFold));
       take(std::move(c));
     }
     if (recipe_.inputs == LayerInputs::kStored) {
@@ -117,6 +126,8 @@ class Walk final : public Calibration {
     for (const backend::LayerInput& in : runner->inputs()) {
       for (const Tensor* t : in.matrices) input_of_[t] = statistics_.size();
       statistics_.emplace_back(machine_, in.width, recipe_.most_energy);
+      if (rounds_inputs())
+        samples_.emplace_back(in.width, recipe_.most_energy, std::max<int64_t>(1, kSampleTokens / static_cast<int64_t>(streams_.size())));
     }
     want_.clear();
     std::vector<float> out;
@@ -124,7 +135,10 @@ class Walk final : public Calibration {
       SLM_RETURN_IF_ERROR(GoOn());
       out.resize(s.rows.size());
       runner->Run(s.rows.data(), s.n, out.data());
-      for (size_t i = 0; i < statistics_.size(); ++i) statistics_[i].Add(runner->inputs()[i].rows, s.n);
+      for (size_t i = 0; i < statistics_.size(); ++i) {
+        statistics_[i].Add(runner->inputs()[i].rows, s.n);
+        if (rounds_inputs()) samples_[i].Add(runner->inputs()[i].rows, s.n);
+      }
       if (recipe_.inputs == LayerInputs::kFloat) s.rows.swap(out);
     }
     std::vector<HiddenStates>& floats = recipe_.inputs == LayerInputs::kFloat ? streams_ : floats_;
@@ -174,7 +188,7 @@ class Walk final : public Calibration {
   Status MakeUp(int layer, Candidate* best) {
     const Model& m = *decoder_.model;
     const Tensor* down = m.Find(model::Role::kDown, layer);
-    if (!recipe_.gptq || m.config.post_norms || !best->rounded.contains(down) || streams_.size() <= gate_.size()) return Ok();
+    if (!moves_codes() || m.config.post_norms || !best->rounded.contains(down) || streams_.size() <= gate_.size()) return Ok();
     Candidate c = *best;
     auto& tensors = c.weights.tensors();
     LayerTensor& t = *std::find_if(tensors.begin(), tensors.end(), [&](const LayerTensor& x) { return x.tensor == down; });
@@ -186,7 +200,7 @@ class Walk final : public Calibration {
       for (int64_t j = 0; j < t.width; ++j) t.values[static_cast<size_t>(r * t.width + j)] += shift.Row(r)[j] / m.config.residual_scale;
     t.fold.clear();  // the statistics are of the input as the stored layer has it
     const InputStatistics own = joint.Leading(t.width);
-    Rounder rounder(machine_, own, {.search = recipe_.search, .weighted = recipe_.weighted, .gptq = true, .damping = recipe_.damping});
+    Rounder rounder(machine_, own, RoundingFor(true));
     auto rounded = rounder.Round(t, task_.matrices.at(down));
     if (!rounded.ok()) return Ok();  // beyond its type's range: the layer is whole without
     c.rounded[down] = rounded.Take();
@@ -205,7 +219,7 @@ class Walk final : public Calibration {
   }
 
   backend::BlockOptions OptionsFor(int layer, const Candidate& c) const {
-    backend::BlockOptions o{.layer = layer, .max_tokens = longest_, .isa = machine_.isa, .replaced = {}};
+    backend::BlockOptions o{.layer = layer, .max_tokens = longest_, .isa = machine_.isa, .replaced = {}, .input_grids = c.grids};
     for (const LayerTensor& t : c.weights.tensors()) {
       if (const auto it = c.rounded.find(t.tensor); it != c.rounded.end()) o.replaced.push_back({t.tensor, it->second.values});
       else if (t.is_changed) o.replaced.push_back({t.tensor, t.values});
@@ -214,6 +228,8 @@ class Walk final : public Calibration {
   }
 
   const InputStatistics& InputOf(const Tensor* t) const { return statistics_[input_of_.at(t)]; }
+  bool moves_codes() const { return recipe_.gptq || recipe_.signround; }  // not each weight for itself
+  bool rounds_inputs() const { return task_.inputs != backend::InputRounding::kNone; }
   // A matrix that calibration may change: not one that is copied as it is.
   bool IsRounded(const LayerTensor& t) const { return task_.matrices.contains(t.tensor); }
 
@@ -224,7 +240,43 @@ class Walk final : public Calibration {
     return c;
   }
 
-  Result<Candidate> Folded(int layer, bool gptq) {
+  // Factors for the matrices that read one input, and a text about them; no factors: none is better.
+  struct Factors {
+    std::vector<float> scale;
+    double exponent = 0, gain = 1;
+  };
+  Factors AwqFold(FoldPlace place, const LayerWeights& weights, const Tensor* first, std::span<const FoldMember> members) const {
+    Fold f =
+        SearchFold(machine_, members, InputOf(first),
+                   {.points = recipe_.fold_points, .max_rows = recipe_.fold_rows, .search = recipe_.search, .tied = weights.Tied(place)});
+    return {std::move(f.scale), f.exponent, f.error / f.identity_error};
+  }
+  Factors SmoothFold(FoldPlace place, const LayerWeights& weights, const Tensor* first, std::span<const FoldMember> members) const {
+    const ActivationSample& sample = samples_[input_of_.at(first)];
+    SmoothOptions o{.points = recipe_.fold_points, .range = task_.range};
+    o.weight_bits = std::min(members[0].form.block().bits, 8);
+    if (task_.inputs == backend::InputRounding::kStatic) o.grid = ActivationGrid::kStatic;
+    Smoothing s = SmoothMembers(sample, members, weights.Tied(place), o);
+    return {std::move(s.scale), s.alpha, s.error / s.identity_error};
+  }
+
+  // What the products of `c` read, as integers.
+  void RoundInputs(Candidate* c) const {
+    if (!rounds_inputs()) return;
+    c->grids.assign(statistics_.size(), {task_.inputs, 0});
+    c->largest.assign(statistics_.size(), 0);
+    if (task_.inputs != backend::InputRounding::kStatic) return;
+    for (const LayerTensor& t : c->weights.tensors()) {
+      if (!IsRounded(t)) continue;
+      const size_t i = input_of_.at(t.tensor);
+      if (c->largest[i] > 0) continue;  // of another matrix that reads it
+      c->grids[i].most = samples_[i].RangeOf(t.fold, task_.range).high;
+      c->largest[i] = samples_[i].RangeOf(t.fold, {}).high;
+    }
+  }
+
+  Result<Candidate> Folded(int layer, bool gptq,
+                           Factors (Walk::*search)(FoldPlace, const LayerWeights&, const Tensor*, std::span<const FoldMember>) const) {
     Candidate c;
     SLM_ASSIGN_OR_RETURN(c.weights, LayerWeights::Read(*decoder_.model, layer, task_.vectors));
     for (const FoldPlace place : {FoldPlace::kValueOutput, FoldPlace::kUpOutput, FoldPlace::kAttentionInput, FoldPlace::kMlpInput}) {
@@ -237,21 +289,29 @@ class Walk final : public Calibration {
       }
       const LayerTensor* source = c.weights.Source(place);
       if (!first || members.size() != c.weights.Members(place).size() || (source && !IsRounded(*source))) continue;
-      const Fold fold = SearchFold(
-          machine_, members, InputOf(first),
-          {.points = recipe_.fold_points, .max_rows = recipe_.fold_rows, .search = recipe_.search, .tied = c.weights.Tied(place)});
-      if (fold.scale.empty()) continue;
-      c.weights.Apply(place, fold.scale);
-      c.steps.push_back(fmt::format("{} {:.2f} ({:.3f})", PlaceName(place), fold.exponent, fold.error / fold.identity_error));
+      const Factors found = (this->*search)(place, c.weights, first, members);
+      if (found.scale.empty()) continue;
+      c.weights.Apply(place, found.scale);
+      c.steps.push_back(
+          fmt::format("{}{} {:.2f} ({:.3f})", search == &Walk::SmoothFold ? "smooth " : "", PlaceName(place), found.exponent, found.gain));
     }
     SLM_RETURN_IF_ERROR(RoundAll(layer, gptq, &c));
     return c;
   }
 
+  RoundingOptions RoundingFor(bool gptq) const {
+    return {.search = recipe_.search,
+            .weighted = recipe_.weighted,
+            .gptq = gptq && recipe_.gptq,
+            .signround = gptq && recipe_.signround,
+            .signround_steps = recipe_.signround_steps,
+            .damping = recipe_.damping};
+  }
+
   Status RoundAll(int layer, bool gptq, Candidate* c) {
+    RoundInputs(c);
     for (size_t input = 0; input < statistics_.size(); ++input) {
-      Rounder rounder(machine_, statistics_[input],
-                      {.search = recipe_.search, .weighted = recipe_.weighted, .gptq = gptq, .damping = recipe_.damping});
+      Rounder rounder(machine_, statistics_[input], RoundingFor(gptq));
       for (const LayerTensor& t : c->weights.tensors()) {
         if (!IsRounded(t) || input_of_.at(t.tensor) != input) continue;
         SLM_RETURN_IF_ERROR(GoOn());
@@ -282,7 +342,8 @@ class Walk final : public Calibration {
     CalibratedLayer out;
     for (const LayerTensor& t : c.weights.tensors()) {
       if (const auto it = c.rounded.find(t.tensor); it != c.rounded.end()) {
-        out.tensors[t.tensor] = {std::move(it->second.bytes), std::move(it->second.coded), it->second.relative_error};
+        out.tensors[t.tensor] = {std::move(it->second.bytes), std::move(it->second.coded), it->second.relative_error,
+                                 c.grids.empty() ? 0 : c.grids[input_of_.at(t.tensor)].most};
       } else if (t.is_changed) {
         out.tensors[t.tensor].bytes = FloatBytes(task_.vectors == VectorTypes::kOwn ? t.tensor->dtype : DType::kF32, t.values);
       }
@@ -295,6 +356,13 @@ class Walk final : public Calibration {
       if (const auto it = c.rounded.find(t.tensor); it != c.rounded.end())
         out.report.ways.push_back(fmt::format("{} {} {:.5f}", t.tensor->name, it->second.way, it->second.error));
     for (const InputStatistics& s : statistics_) out.report.capped_tokens += s.capped();
+    if (task_.inputs == backend::InputRounding::kStatic)
+      for (size_t i = 0; i < c.grids.size(); ++i)
+        for (const LayerTensor& t : c.weights.tensors()) {
+          if (!IsRounded(t) || input_of_.at(t.tensor) != i) continue;
+          out.report.ranges.push_back({t.tensor->name, c.grids[i].most, c.largest[i]});
+          break;
+        }
     return out;
   }
 
@@ -308,53 +376,17 @@ class Walk final : public Calibration {
   std::vector<HiddenStates> floats_;          // of kStored: the float model's
   std::vector<std::vector<float>> want_;      // what the float model gives for gate_
   std::vector<InputStatistics> statistics_;
+  std::vector<ActivationSample> samples_;  // of activations that will be rounded
   std::map<const Tensor*, size_t> input_of_;
 };
 
 }  // namespace
-
-int64_t CalibrationText::tokens() const {
-  int64_t n = 0;
-  for (const auto& s : sequences) n += static_cast<int64_t>(s.size());
-  return n;
-}
-int64_t CalibrationText::longest() const {
-  size_t n = 0;
-  for (const auto& s : sequences) n = std::max(n, s.size());
-  return static_cast<int64_t>(n);
-}
-
-CalibrationTask TaskOf(const Plan& plan) {
-  CalibrationTask task{.recipe = plan.recipe, .matrices = {}, .vectors = VectorTypes::kF32};
-  for (const Choice& c : plan.choices)
-    if (c.tensor->dims.size() == 2 && (c.dtype != c.tensor->dtype || Info(c.dtype).block == 1))
-      task.matrices[c.tensor] = StoredForm::Of(c.dtype);
-  return task;
-}
 
 Result<std::unique_ptr<Calibration>> Calibration::Start(std::shared_ptr<const Model> m, CalibrationTask task, const CalibrationText& text,
                                                         const Machine& machine, std::function<bool()> cancelled) {
   auto walk = std::make_unique<Walk>(std::move(task), machine, std::move(cancelled));
   SLM_RETURN_IF_ERROR(walk->Begin(std::move(m), text));
   return std::unique_ptr<Calibration>(std::move(walk));
-}
-
-uint64_t CalibrationBytes(const Model& m, const Recipe& recipe, int64_t tokens, int64_t longest, int n_threads) {
-  const model::ModelConfig& c = m.config;
-  const int64_t e = c.d_model, f = c.d_ff, q = int64_t{c.n_heads} * c.head_dim, kv = int64_t{c.n_kv_heads} * c.head_dim;
-  const int64_t layer = 4 * (e * (q + 2 * kv) + q * e + 3 * e * f);  // f32
-  const int64_t second = 4 * (2 * e * e + q * q + f * f);
-  const int64_t widest = std::max({e, f, q});
-  const bool stored = recipe.inputs == LayerInputs::kStored;
-  const int64_t streams = 4 * e * ((stored ? 2 : 1) * tokens + 2 * recipe.gate_sequences * longest);
-  const int64_t activations = 4 * longest * (4 * e + 4 * (q + 2 * kv) + 4 * f) + 4 * longest * 2 * kv + int64_t{n_threads} * (1 << 20);
-  // GPTQ: the moments after a fold, what they are factored in, and codes and grids of the widest matrix.
-  const int64_t largest = std::max({e * f, e * q, e * kv}) * 2;
-  const int64_t gptq = recipe.gptq ? 4 * widest * widest + static_cast<int64_t>(GptqBytes(0, widest, n_threads)) + 2 * largest : 0;
-  // Of two candidates the weights and the values as rounded, and one of them packed for the forward pass; the second moments packed for
-  // products; the parts of a matrix that errors are summed over.
-  const int64_t shift = stored ? layer + 4 * ((f + e) * (f + e) + 2 * f * f + 4 * e * f + (f + e) * longest) : 0;
-  return static_cast<uint64_t>(shift + streams + activations + 5 * layer + second + 4 * widest * widest + 8 * widest * 1024 + gptq);
 }
 
 }  // namespace slm::quant

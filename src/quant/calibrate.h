@@ -8,8 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "backend/cpu/block_runner.h"
 #include "graph/graph.h"
 #include "model/model.h"
+#include "quant/activation_range.h"
 #include "quant/gptq.h"
 #include "quant/layer_weights.h"
 #include "quant/matrix.h"
@@ -21,8 +23,9 @@ namespace slm::quant {
 // A tensor of the layer as it will be stored.
 struct StoredTensor {
   std::vector<std::byte> bytes;
-  CodedRows coded;   // of a grid, in place of bytes
-  double error = 0;  // TensorReport::error
+  CodedRows coded;       // of a grid, in place of bytes
+  double error = 0;      // TensorReport::error
+  float input_most = 0;  // of static activations, the value of the largest code
 };
 
 // What is calibrated, and for which writer.
@@ -30,6 +33,8 @@ struct CalibrationTask {
   Recipe recipe;
   std::map<const model::Tensor*, StoredForm> matrices;  // that are rounded; the others stay as they are
   VectorTypes vectors = VectorTypes::kF32;
+  backend::InputRounding inputs = backend::InputRounding::kNone;  // what products will read
+  RangeOptions range = {};                                        // of kStatic
 };
 CalibrationTask TaskOf(const Plan& plan);
 
@@ -50,6 +55,8 @@ class Calibration {
   // The next layer is rounded already: only moves the text through it, as Next does. As slow as Next where layers read what is stored.
   virtual Status Skip() = 0;
 };
+
+inline constexpr int64_t kSampleTokens = 1024;  // that are kept of each activation that is rounded
 
 // Bytes of memory that a calibration takes at most.
 uint64_t CalibrationBytes(const model::Model& m, const Recipe& recipe, int64_t tokens, int64_t longest, int n_threads);

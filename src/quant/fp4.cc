@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <span>
 
 #include "base/check.h"
@@ -58,18 +57,6 @@ uint8_t ChooseScale(Fp4 kind, Search search, std::span<const float> w, const flo
 
 }  // namespace
 
-float E2M1Value(uint8_t code) { return code & 8 ? -kValues[code & 7] : kValues[code & 7]; }
-float E8M0Value(uint8_t code) {
-  return code == 255 ? std::numeric_limits<float>::quiet_NaN() : std::ldexp(1.0f, static_cast<int>(code) - kE8M0Bias);
-}
-float E4M3Value(uint8_t code) {
-  const int exponent = (code >> 3) & 15, mantissa = code & 7;
-  if ((code & 0x7f) == 0x7f) return std::numeric_limits<float>::quiet_NaN();
-  const float size =
-      exponent == 0 ? std::ldexp(static_cast<float>(mantissa), -9) : std::ldexp(static_cast<float>(8 + mantissa), exponent - 10);
-  return code & 0x80 ? -size : size;
-}
-
 uint8_t NearestE2M1(float v) {
   const float size = std::abs(v);
   uint8_t code = 0;  // how many middles lie below; a middle belongs to the even neighbour
@@ -87,6 +74,25 @@ uint8_t NearestE4M3(float v) {
   return static_cast<uint8_t>((exponent + 6) * 8 + steps);                           // 16 steps carry into the exponent
 }
 
+float SharedScale(Fp4 kind, float most) { return kind == Fp4::kNv && most > 0 ? most / (kMostE2M1 * kMostE4M3) : 1.0f; }
+
+uint8_t QuantizeFp4Group(Fp4 kind, Search search, std::span<const float> w, const float* u, float shared, uint8_t* codes) {
+  const uint8_t code = ChooseScale(kind, search, w, u, shared);
+  const float scale = ScaleValue(kind, code, shared), inverse = scale > 0 ? 1 / scale : 0.0f;
+  for (size_t i = 0; i < w.size(); ++i) codes[i] = NearestE2M1(w[i] * inverse);
+  return code;
+}
+
+void StoreFp4Row(Fp4 kind, Search search, std::span<const float> w, const float* u, float* values) {
+  const auto group = static_cast<size_t>(GroupOf(kind));
+  const float shared = SharedScale(kind, MostOf(w));
+  uint8_t codes[32];
+  for (size_t at = 0; at < w.size(); at += group) {
+    const float scale = ScaleValue(kind, QuantizeFp4Group(kind, search, w.subspan(at, group), u ? u + at : nullptr, shared, codes), shared);
+    for (size_t i = 0; i < group; ++i) values[at + i] = E2M1Value(codes[i]) * scale;
+  }
+}
+
 void Fp4Rows::Values(int64_t i, float* out) const {
   const int group = GroupOf(kind);
   for (int64_t j = 0; j < width; ++j)
@@ -101,16 +107,13 @@ Fp4Rows QuantizeFp4(Fp4 kind, Search search, const float* w, int64_t rows, int64
   Fp4Rows out{.kind = kind, .rows = rows, .width = width};
   out.scales.resize(static_cast<size_t>(rows * width / group));
   out.codes.resize(static_cast<size_t>(rows * width));
-  const float most = MostOf({w, static_cast<size_t>(rows * width)});
-  if (kind == Fp4::kNv && most > 0) out.shared = most / (kMostE2M1 * kMostE4M3);
+  out.shared = SharedScale(kind, MostOf({w, static_cast<size_t>(rows * width)}));
   auto work = [&](int thread, int n_threads) {
     const Range mine = SplitRange(rows * width / group, 1, thread, n_threads);
     for (int64_t g = mine.begin; g < mine.end; ++g) {
       const std::span<const float> part(w + g * group, n);
       const float* weights = u ? u + g * group % width : nullptr;
-      const uint8_t code = out.scales[static_cast<size_t>(g)] = ChooseScale(kind, search, part, weights, out.shared);
-      const float scale = ScaleValue(kind, code, out.shared), inverse = scale > 0 ? 1 / scale : 0.0f;
-      for (size_t i = 0; i < n; ++i) out.codes[static_cast<size_t>(g * group) + i] = NearestE2M1(part[i] * inverse);
+      out.scales[static_cast<size_t>(g)] = QuantizeFp4Group(kind, search, part, weights, out.shared, out.codes.data() + g * group);
     }
   };
   team.Run(work);

@@ -4,8 +4,10 @@
 // the tensor). ONNX: FLOAT4E2M1, FLOAT8E8M0, FLOAT8E4M3FN.
 #pragma once
 #include <cstdint>
+#include <span>
 #include <vector>
 
+#include "base/small_floats.h"
 #include "base/threads.h"
 #include "quant/grid.h"
 
@@ -14,11 +16,18 @@ namespace slm::quant {
 enum class Fp4 : uint8_t { kMx, kNv };
 constexpr int GroupOf(Fp4 kind) { return kind == Fp4::kMx ? 32 : 16; }
 
-float E2M1Value(uint8_t code);  // code & 15: sign in bit 3
-float E8M0Value(uint8_t code);  // 2^(code - 127); 255 is NaN
-float E4M3Value(uint8_t code);  // sign, 4, 3 bits; bias 7; no infinity, 0x7f is NaN
-uint8_t NearestE2M1(float v);   // ties to the even code; beyond 6: 6
-uint8_t NearestE4M3(float v);   // v >= 0; ties to even; beyond 448: 448
+using slm::E2M1Value;
+using slm::E4M3Value;
+using slm::E8M0Value;
+uint8_t NearestE2M1(float v);  // ties to the even code; beyond 6: 6
+uint8_t NearestE4M3(float v);  // v >= 0; ties to even; beyond 448: 448
+
+// The scale of a tensor whose largest size is `most` (NVFP4; of MXFP4: 1).
+float SharedScale(Fp4 kind, float most);
+// One group: sets its codes [w.size()] and returns the code of its scale. Thread-safe.
+uint8_t QuantizeFp4Group(Fp4 kind, Search search, std::span<const float> w, const float* u, float shared, uint8_t* codes);
+// What is read back of one row of such groups, as a tensor of its own; `values` [w.size()]. Thread-safe.
+void StoreFp4Row(Fp4 kind, Search search, std::span<const float> w, const float* u, float* values);
 
 struct Fp4Rows {
   Fp4 kind = Fp4::kMx;

@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/float16.h"
+#include "quant/fp4.h"
 
 namespace slm::quant {
 namespace {
@@ -88,7 +89,8 @@ bool CanEncode(DType dtype) {
     case DType::kQ5_0:
     case DType::kQ5_1:
     case DType::kQ4_K:
-    case DType::kQ6_K: return true;
+    case DType::kQ6_K:
+    case DType::kMXFP4: return true;
     default: return false;
   }
 }
@@ -123,6 +125,14 @@ void EncodeRow(DType dtype, Search search, std::span<const float> w, const float
   }
   if (dtype == DType::kF16) {
     for (size_t i = 0; i < w.size(); ++i) PutHalf(reinterpret_cast<Byte*>(to) + 2 * i, w[i]);
+    return;
+  }
+  if (dtype == DType::kMXFP4) {  // e8m0 | 16 bytes
+    for (size_t i = 0; i < w.size(); i += info.block, to += info.block_bytes) {
+      uint8_t codes[32];
+      to[0] = static_cast<std::byte>(QuantizeFp4Group(Fp4::kMx, search, w.subspan(i, info.block), u ? u + i : nullptr, 1, codes));
+      PutNibbles(reinterpret_cast<Byte*>(to) + 1, codes);
+    }
     return;
   }
   const BlockForm form = FormOf(dtype);

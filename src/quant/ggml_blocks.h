@@ -11,7 +11,7 @@
 
 namespace slm::quant {
 
-// The types that EncodeRow writes: F32, F16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q6_K.
+// The types that EncodeRow writes: F32, F16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q6_K, MXFP4.
 bool CanEncode(DType dtype);
 
 // Encodes `w` (a whole number of blocks of `dtype`, finite values) to `out` [RowBytes(dtype, w.size())]. `u` as in ChooseGrid.

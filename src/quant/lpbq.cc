@@ -63,6 +63,17 @@ void ChooseLpbqGrids(const BlockForm& form, Search search, std::span<const float
   if (RoundScales(search, wished, row, u, form.group, better.data()) < nearest) std::copy(better.begin(), better.end(), grids);
 }
 
+void StoreLpbqRow(Search search, std::span<const float> w, int group, const float* u, float* values) {
+  const auto n = static_cast<size_t>(group);
+  std::vector<Grid> grids(w.size() / n);
+  std::vector<uint8_t> codes(n);
+  ChooseLpbqGrids(LpbqForm(group), search, w, u, grids.data());
+  for (size_t b = 0; b < grids.size(); ++b) {
+    AssignCodes(grids[b], kBits, w.subspan(b * n, n), nullptr, codes.data());
+    for (size_t j = 0; j < n; ++j) values[b * n + j] = ValueOf(grids[b], codes[j]);
+  }
+}
+
 void LpbqRows::Values(int64_t i, float* out) const {
   const int64_t blocks = width / group;
   for (int64_t j = 0; j < width; ++j)

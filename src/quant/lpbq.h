@@ -32,6 +32,9 @@ BlockForm LpbqForm(int group);
 // row's weighted error. Thread-safe.
 void ChooseLpbqGrids(const BlockForm& form, Search search, std::span<const float> row, const float* u, Grid* grids);
 
+// What is read back of one row; `values` [w.size()]. Thread-safe.
+void StoreLpbqRow(Search search, std::span<const float> w, int group, const float* u, float* values);
+
 // w [rows][width], finite; `group` divides the width; `u` [width] or nullptr. The same for any number of threads.
 LpbqRows QuantizeLpbq(Search search, const float* w, int64_t rows, int64_t width, int group, const float* u, ThreadTeam& team);
 

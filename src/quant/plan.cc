@@ -67,8 +67,12 @@ class Planner {
         plan_.notes.push_back(t.name + " (" + std::string(t.foreign_type) + ") is left out: nothing is computed from it");
       else SLM_RETURN_IF_ERROR(Add(t, uses[i]));
     }
-    if (plan_.recipe.allocates()) SLM_RETURN_IF_ERROR(CheckTypes());
-    else HoldBody();
+    if (plan_.recipe.allocates()) {
+      SLM_RETURN_IF_ERROR(CheckTypes());
+    } else {
+      HoldBody();
+      SLM_RETURN_IF_ERROR(CheckBody(plan_));
+    }
     SLM_RETURN_IF_ERROR(MeasureLattices());
     for (const auto& [what, count] : fallbacks_) plan_.notes.push_back(fmt::format("{} ({})", what, count));
     if (plan_.recipe.bpw > 0 && !plan_.recipe.allocates()) SLM_RETURN_IF_ERROR(SpendBudget());
@@ -88,13 +92,36 @@ class Planner {
                      fmt::format("{}: its width {} does not divide into the blocks of any type to choose", c.tensor->name, width),
                      "name one with blocks of 32 too: q4_0, q4_1, q5_0, q5_1 or q8_0");
     }
-    return Ok();
+    return CheckSmallest();
+  }
+  // Budgets that not even the smallest types keep to are refused before anything is measured.
+  Status CheckSmallest() const {
+    Plan smallest = plan_;
+    for (Choice& c : smallest.choices) {
+      if (!IsAllocated(c)) continue;
+      c.dtype = DType::kF32;
+      for (const DType t : plan_.recipe.types)
+        if (c.tensor->dims.back() % Info(t).block == 0 && Bits(t) < Bits(c.dtype)) c.dtype = t;
+    }
+    if (plan_.recipe.bpw > 0 && smallest.bpw() > plan_.recipe.bpw) return TooFewBits("--bpw", plan_.recipe.bpw, smallest.bpw());
+    return CheckBody(smallest);
+  }
+  static double Bits(DType t) { return BitsPer(Info(t).block_bytes, Info(t).block); }
+  static Status TooFewBits(const char* option, double asked, double taken) {
+    return Error(Code::kLimit, fmt::format("{} {:.3f}: the types take {:.3f} bits per weight at least", option, asked, taken),
+                 fmt::format("raise {}, or choose smaller types", option));
+  }
+  // A limit of the user's; the usual one gives way.
+  Status CheckBody(const Plan& plan) const {
+    const Recipe& r = plan_.recipe;
+    return r.body_bpw > 0 && !r.body_bpw_is_wish && plan.body_bpw() > r.body_bpw ? TooFewBits("--body-bpw", r.body_bpw, plan.body_bpw())
+                                                                                 : Ok();
   }
   Status CheckRecipe() const {
     for (const DType t : {plan_.recipe.body, plan_.recipe.head})
       if (!CanEncode(t))
         return Error(Code::kInvalidArgument, std::string(Info(t).name) + " cannot be written",
-                     "choose F16, Q8_0, Q6_K, Q5_1, Q5_0, Q4_K, Q4_1 or Q4_0");
+                     "choose F16, Q8_0, Q6_K, Q5_1, Q5_0, Q4_K, Q4_1, Q4_0 or MXFP4");
     return Ok();
   }
   Status CheckSource() const {
@@ -191,7 +218,13 @@ class Planner {
       return Error(Code::kLimit, fmt::format("{:.3f} bits per weight are asked for, the types take {:.3f}", budget, plan_.bpw()),
                    "raise --bpw, or choose a smaller --type or --head");
     const double most = budget / 8 * static_cast<double>(plan_.weights());
-    uint64_t bytes = plan_.data_bytes();
+    uint64_t bytes = plan_.data_bytes(), body = 0, body_weights = 0;
+    for (const Choice& c : plan_.choices)
+      if (c.is_body) {
+        body += BytesOf(c);
+        body_weights += WeightsOf(c);
+      }
+    const bool limited = plan_.recipe.body_bpw > 0 && !plan_.recipe.body_bpw_is_wish;
     std::map<std::string, int> picked;  // what is in a layer, without the layer
     for (const Tensor* t : Picks()) {
       const auto c = std::find_if(plan_.choices.begin(), plan_.choices.end(), [&](const Choice& x) { return x.tensor == t; });
@@ -199,6 +232,8 @@ class Planner {
       if (c == plan_.choices.end() || BytesOf(better) <= BytesOf(*c)) continue;
       if (Info(t->dtype).block > 1 && c->dtype == t->dtype) continue;  // it is kept as it is: more bits would hold nothing
       if (static_cast<double>(bytes + BytesOf(better) - BytesOf(*c)) > most) break;
+      body += BytesOf(better) - BytesOf(*c);
+      if (limited && BitsPer(body, body_weights) > plan_.recipe.body_bpw) break;
       bytes += BytesOf(better) - BytesOf(*c);
       ++picked[fmt::format("{} as {}", t->name.substr(std::min(t->name.find('.', 4), t->name.size() - 1) + 1), Info(better.dtype).name)];
       *c = better;

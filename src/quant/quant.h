@@ -39,15 +39,18 @@ struct Recipe {
   // Types that each matrix of the layers may have: chosen by sensitivity under bpw and body_bpw (allocation/allocation.h), in place of
   // `body` with its stand-ins and picks. Empty: `body`.
   std::vector<DType> types = {};
-  bool body_bpw_is_wish = true;              // where no types keep to body_bpw they are the smallest; else that is an error
-  std::optional<double> most_kld;            // the smallest types that are expected to keep to it; without: bpw and body_bpw are the budget
-  int measured_sequences = 12;               // of the text; nothing is fitted to the last quarter, on which errors are judged
-  int measured_rows = 64;                    // of each matrix
-  int followed_tokens = 128;                 // of each judged sequence, on which a change of a layer is followed to the logits
-  bool weighted = false;                     // the square error of a weight counts as E[x^2] of what it multiplies, where that is better
-  bool fold = false;                         // AWQ: factors from inputs into what comes before them (awq.h), where that is better
-  bool gptq = false;                         // codes that make up for each other's errors, where that is better (gptq.h)
-  double damping = 0.01;                     // of its second moments
+  bool body_bpw_is_wish = true;    // where no types keep to body_bpw they are the smallest; else that is an error
+  std::optional<double> most_kld;  // the smallest types that are expected to keep to it; without: bpw and body_bpw are the budget
+  int measured_sequences = 12;     // of the text; nothing is fitted to the last quarter, on which errors are judged
+  int measured_rows = 64;          // of each matrix
+  int followed_tokens = 128;       // of each judged sequence, on which a change of a layer is followed to the logits
+  bool weighted = false;           // the square error of a weight counts as E[x^2] of what it multiplies, where that is better
+  bool smooth = false;             // SmoothQuant: factors that make activations fit their integers (smooth.h), where that is better
+  bool fold = false;               // AWQ: factors from inputs into what comes before them (awq.h), where that is better
+  bool gptq = false;               // codes that make up for each other's errors, where that is better (gptq.h)
+  bool signround = false;          // codes moved by signed gradients from there, where that is better (signround.h)
+  int signround_steps = 200;
+  double damping = 0.01;                     // of their second moments
   int fold_points = 20;                      // exponents that are tried
   int fold_rows = 256;                       // rows of the matrices that a fold is judged on
   double most_energy = 10;                   // of a token, in medians of its sequence; more counts less (statistics.h); 0: no limit
@@ -55,7 +58,8 @@ struct Recipe {
   LayerInputs inputs = LayerInputs::kFloat;  // what a layer is calibrated on
   int sequences = 32;                        // of the text, unless the user says how many
   int gate_sequences = 4;                    // on which a layer as rounded is compared with the layer in float
-  bool calibrated() const { return weighted || fold || gptq; }
+  bool rotate = false;                       // the source was rotated before (rotation/rotation.h); for the record
+  bool calibrated() const { return weighted || fold || gptq || smooth || signround; }
   bool allocates() const { return !types.empty(); }
 };
 
@@ -132,6 +136,12 @@ struct WriteOptions {
   std::vector<std::pair<std::string, std::string>> texts = {};  // keys that the file gets besides the source's
 };
 
+// The range that the integers of an activation cover.
+struct InputRange {
+  std::string matrix;            // the first that reads it
+  float range = 0, largest = 0;  // the value of the largest code; the largest one that was seen, sinks left out
+};
+
 // What calibration chose for a layer. Errors are those of the layer's output, relative to it: mean over tokens of
 // |float - rounded|^2 / |float|^2.
 struct LayerReport {
@@ -141,6 +151,7 @@ struct LayerReport {
   double plain_error = 0;          // without any of them
   double error = 0;                // of what is stored
   int64_t capped_tokens = 0;       // whose weight was lowered, over all inputs of the layer
+  std::vector<InputRange> ranges;  // of static activations
 };
 
 struct Report {

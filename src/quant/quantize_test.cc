@@ -248,6 +248,29 @@ TEST(Quantize, ABudgetBuysBitsForTheFragileTensors) {
   EXPECT_THAT(ErrorOf(*source, {.body = DType::kQ4_0, .bpw = 2}), AllOf(HasSubstr("limit"), HasSubstr("2.000"), HasSubstr("--bpw")));
 }
 
+// Q4_1 for Q4_K takes 5 bits, Q4_0 in its place 4.5: less cannot be had. 48 columns stay F16.
+TEST(Quantize, LimitsOfBitsAreRefusedBeforeTheWork) {
+  const auto source = Load(kTiny + "llama3_rope.gguf");
+  const double least = PlanTensors(*source, {.body_bpw = 1}, SourceTypes::kFloatOnly).value().body_bpw();
+  EXPECT_TRUE(PlanTensors(*source, {.body_bpw = least, .body_bpw_is_wish = false}, SourceTypes::kFloatOnly).ok());
+  EXPECT_THAT(ErrorOf(*source, {.body_bpw = least - 0.01, .body_bpw_is_wish = false}), AllOf(HasSubstr("limit"), HasSubstr("--body-bpw")));
+  EXPECT_THAT(ErrorOf(*source, {.body = DType::kQ8_0, .body_bpw = 5, .body_bpw_is_wish = false}), HasSubstr("--body-bpw"));
+  const Plan both =
+      PlanTensors(*source, {.body = DType::kQ4_0, .bpw = 32, .body_bpw = least + 0.001, .body_bpw_is_wish = false}, SourceTypes::kFloatOnly)
+          .Take();
+  EXPECT_LE(both.body_bpw(), least + 0.001) << "the budget of the file does not buy past the limit of the layers";
+  Recipe measured = Recipes()[1];
+  measured.types = {DType::kQ4_0, DType::kQ8_0};
+  measured.body_bpw = 0;
+  measured.bpw = 3;
+  EXPECT_THAT(ErrorOf(*source, measured), AllOf(HasSubstr("limit"), HasSubstr("--bpw 3.000"), HasSubstr("bits per weight")));
+  measured.bpw = 0;
+  measured.body_bpw = 3;
+  EXPECT_TRUE(PlanTensors(*source, measured, SourceTypes::kFloatOnly).ok()) << "a wish";
+  measured.body_bpw_is_wish = false;
+  EXPECT_THAT(ErrorOf(*source, measured), HasSubstr("--body-bpw 3.000"));
+}
+
 TEST(Quantize, MemoryDoesNotGrowWithTheModel) {
   const auto source = Load(kTiny + "llama.gguf");
   Plan plan = PlanTensors(*source, {}, SourceTypes::kFloatOnly).Take();

@@ -9,6 +9,7 @@
 #include "quant/ggml_blocks.h"
 #include "quant/gptq.h"
 #include "quant/schemes.h"
+#include "quant/signround.h"
 
 namespace slm::quant {
 namespace {
@@ -121,24 +122,45 @@ double ProductError::Of(const LayerTensor& t, std::span<const float> values) con
   return TraceOf(machine_, second_, t, [&](size_t i) { return values[i] - t.values[i]; });
 }
 
-Result<Rounded> Rounder::SolveGptq(const LayerTensor& t, const StoredForm& form) {
-  const BlockForm block = form.block();
+const Matrix& Rounder::SecondAfterFold(const LayerTensor& t) {
+  if (second_) return *second_;
+  second_.emplace(t.width, t.width);
+  for (int64_t i = 0; i < t.width; ++i)
+    for (int64_t j = 0; j < t.width; ++j) {
+      const float folds = t.fold.empty() ? 1.0f : t.fold[static_cast<size_t>(i)] * t.fold[static_cast<size_t>(j)];
+      second_->Row(i)[j] = input_.second().Row(i)[j] / folds;
+    }
+  return *second_;
+}
+
+Result<CodedRows> Rounder::SolveGptq(const LayerTensor& t, const BlockForm& block) {
   const std::pair<int, int> key(block.group, block.groups);
   if (!curvatures_.contains(key)) {
-    Matrix second(t.width, t.width);
-    for (int64_t i = 0; i < t.width; ++i)
-      for (int64_t j = 0; j < t.width; ++j) {
-        const float folds = t.fold.empty() ? 1.0f : t.fold[static_cast<size_t>(i)] * t.fold[static_cast<size_t>(j)];
-        second.Row(i)[j] = input_.second().Row(i)[j] / folds;
-      }
+    const Matrix& second = SecondAfterFold(t);
     auto made =
         Curvature::Create(second.Row(0), t.width, second.stride(), block, {.damping = options_.damping}, machine_.isa, *machine_.team);
     if (!made.ok()) return made.error().At(t.tensor->name);
     curvatures_.emplace(key, made.Take());
+    if (!options_.signround) second_.reset();
   }
   CodedRows coded;
   quant::SolveGptq(curvatures_.at(key), block, t.values.data(), t.rows, {.search = options_.search}, *machine_.team, &coded);
-  return Stored(form, std::move(coded));
+  return coded;
+}
+
+void Rounder::MoveCodes(const LayerTensor& t, CodedRows* coded) {
+  if (!damped_) {
+    const Matrix& second = SecondAfterFold(t);
+    Matrix h(t.width, t.width);
+    double mean = 0;
+    for (int64_t i = 0; i < t.width; ++i) mean += static_cast<double>(second.Row(i)[i]) / static_cast<double>(t.width);
+    for (int64_t i = 0; i < t.width; ++i) {
+      std::copy(second.Row(i), second.Row(i) + t.width, h.Row(i));
+      h.Row(i)[i] += static_cast<float>(options_.damping * mean);
+    }
+    damped_.emplace(machine_, h);
+  }
+  SolveSignRound(machine_, *damped_, t.values.data(), {.steps = options_.signround_steps}, coded);
 }
 
 Rounder::Rounder(const Machine& machine, const InputStatistics& input, const RoundingOptions& options)
@@ -164,13 +186,23 @@ Result<Rounded> Rounder::Round(const LayerTensor& t, const StoredForm& form) {
   };
   for (const Way& way : ways) {
     Rounded r;
-    if (form.grid) r = Stored(form, QuantizeGrid(*form.grid, options_.search, t.values.data(), t.rows, t.width, way.u, *machine_.team));
+    if (form.grid) r = Stored(form, QuantizeStored(form, options_.search, t.values.data(), t.rows, t.width, way.u, *machine_.team));
     else Encode(machine_, t, form.dtype, options_.search, way.u, &r);
     SLM_RETURN_IF_ERROR(take(std::move(r), way.name));
   }
   if (options_.gptq && form.has_codes()) {
-    SLM_ASSIGN_OR_RETURN(Rounded r, SolveGptq(t, form));
-    SLM_RETURN_IF_ERROR(take(std::move(r), "gptq"));
+    SLM_ASSIGN_OR_RETURN(CodedRows coded, SolveGptq(t, form.block()));
+    CodedRows moved = options_.signround ? coded : CodedRows();
+    SLM_RETURN_IF_ERROR(take(Stored(form, std::move(coded)), "gptq"));
+    if (options_.signround) {
+      MoveCodes(t, &moved);
+      SLM_RETURN_IF_ERROR(take(Stored(form, std::move(moved)), "gptq signround"));
+    }
+  }
+  if (options_.signround && form.has_codes()) {
+    CodedRows coded = QuantizeGrid(form.block(), options_.search, t.values.data(), t.rows, t.width, weighted.data(), *machine_.team);
+    MoveCodes(t, &coded);
+    SLM_RETURN_IF_ERROR(take(Stored(form, std::move(coded)), "signround"));
   }
   best.relative_error = RelativeError(t.values, best.values);
   return best;

@@ -3,6 +3,7 @@
 #pragma once
 #include <cstddef>
 #include <map>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -42,8 +43,10 @@ class ProductError {
 // The ways that are tried.
 struct RoundingOptions {
   Search search = Search::kRefit;
-  bool weighted = true;  // errors of weights count as E[x^2] says, beside the plain way
-  bool gptq = false;     // codes that make up for each other's errors (gptq.h)
+  bool weighted = true;    // errors of weights count as E[x^2] says, beside the plain way
+  bool gptq = false;       // codes that make up for each other's errors (gptq.h)
+  bool signround = false;  // codes moved by signed gradients (signround.h), from GPTQ's and from rounded ones
+  int signround_steps = 200;
   double damping = 0.01;
 };
 
@@ -55,13 +58,17 @@ class Rounder {
   Result<Rounded> Round(const LayerTensor& t, const StoredForm& form);
 
  private:
-  Result<Rounded> SolveGptq(const LayerTensor& t, const StoredForm& form);
+  Result<CodedRows> SolveGptq(const LayerTensor& t, const BlockForm& block);
+  const Matrix& SecondAfterFold(const LayerTensor& t);
+  void MoveCodes(const LayerTensor& t, CodedRows* coded);
 
   const Machine machine_;
   const InputStatistics& input_;
   const RoundingOptions options_;
   // Of the input after the fold, which all its matrices share, by length of a group and groups of a block.
   std::map<std::pair<int, int>, Curvature> curvatures_;
+  std::optional<Matrix> second_;      // after the fold
+  std::optional<Multiplier> damped_;  // the same with damping, packed
   const ProductError products_;
 };
 

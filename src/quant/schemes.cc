@@ -6,6 +6,7 @@
 #include <charconv>
 
 #include "base/check.h"
+#include "quant/fp4.h"
 #include "quant/lpbq.h"
 
 namespace slm::quant {
@@ -107,6 +108,28 @@ double BitsPerWeight(const WeightScheme& scheme, int64_t width) {
 BlockForm FormOf(const WeightScheme& scheme, int64_t width, Store store) {
   SLM_ASSERT(scheme.storage == Storage::kGrid);
   return {.scheme = scheme.grid, .bits = scheme.bits, .group = scheme.group == 0 ? static_cast<int>(width) : scheme.group, .store = store};
+}
+
+CodedRows QuantizeStored(const StoredForm& form, Search search, const float* w, int64_t rows, int64_t width, const float* u,
+                         ThreadTeam& team) {
+  const BlockForm& grid = *form.grid;
+  if (form.storage == Storage::kGrid) return QuantizeGrid(grid, search, w, rows, width, u, team);
+  CodedRows out(grid, rows, width);
+  const auto blocks = static_cast<size_t>(width / grid.group);
+  if (form.storage == Storage::kLpbq) {
+    LpbqRows q = QuantizeLpbq(search, w, rows, width, grid.group, u, team);
+    out.codes = std::move(q.codes);
+    for (size_t i = 0; i < out.grids.size(); ++i)
+      out.grids[i] = {.scale = q.row_scales[i / blocks] * static_cast<float>(q.scales[i]), .min = 0, .zero = 8};
+    return out;
+  }
+  const Fp4 kind = Fp4Of(form.storage);
+  Fp4Rows q = QuantizeFp4(kind, search, w, rows, width, u, team);
+  for (size_t i = 0; i < out.codes.size(); ++i) out.codes[i] = static_cast<uint8_t>(128 + TwiceE2M1(q.codes[i]));
+  for (size_t i = 0; i < out.grids.size(); ++i)
+    out.grids[i] = {.scale = (kind == Fp4::kMx ? E8M0Value(q.scales[i]) : E4M3Value(q.scales[i]) * q.shared) / 2, .min = 0, .zero = 128};
+  out.shared = {{.d = q.shared}};
+  return out;
 }
 
 CodedRows QuantizeGrid(const BlockForm& form, Search search, const float* w, int64_t rows, int64_t width, const float* u,

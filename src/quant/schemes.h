@@ -10,15 +10,9 @@
 #include "base/result.h"
 #include "base/threads.h"
 #include "quant/gptq.h"
+#include "quant/stored_form.h"
 
 namespace slm::quant {
-
-enum class Storage : uint8_t {
-  kGrid,   // CodedRows, QuantizeGrid
-  kLpbq,   // lpbq.h
-  kMxFp4,  // fp4.h, groups of 32
-  kNvFp4,  // fp4.h, groups of 16
-};
 
 struct WeightScheme {
   Storage storage = Storage::kGrid;
@@ -44,6 +38,11 @@ double BitsPerWeight(const WeightScheme& scheme, int64_t width);
 
 // The form of a group for QuantizeGrid and SolveGptq; `store`: how the writer keeps scales.
 BlockForm FormOf(const WeightScheme& scheme, int64_t width, Store store);
+
+// Rows of codes with what a writer of the storage needs: as QuantizeGrid, LPBQ with the grids of its groups, FP4 as codes of 8 bits (128 +
+// twice the E2M1 value, half scales) with `shared`[0].d the scale of the tensor. `form` for kGrid its form, else bits, group and storage.
+CodedRows QuantizeStored(const StoredForm& form, Search search, const float* w, int64_t rows, int64_t width, const float* u,
+                         ThreadTeam& team);
 
 // Each group of w [rows][width] for itself. `u` [width] or nullptr: what a square error counts. The same for any number of threads.
 CodedRows QuantizeGrid(const BlockForm& form, Search search, const float* w, int64_t rows, int64_t width, const float* u, ThreadTeam& team);

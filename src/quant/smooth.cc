@@ -23,6 +23,17 @@ float MostOf(std::span<const float> v) {
   return most;
 }
 
+// Channels with the same number get their largest value.
+void TieLargest(std::span<const int32_t> tied, std::vector<float>* v) {
+  if (tied.empty()) return;
+  std::vector<float> most(v->size(), 0.0f);
+  for (size_t j = 0; j < v->size(); ++j) {
+    float& m = most[static_cast<size_t>(tied[j])];
+    m = std::max(m, (*v)[j]);
+  }
+  for (size_t j = 0; j < v->size(); ++j) (*v)[j] = most[static_cast<size_t>(tied[j])];
+}
+
 class Trial {
  public:
   Trial(std::span<const float> x, std::span<const float> w, int64_t width, const SmoothOptions& options)
@@ -104,6 +115,26 @@ Smoothing SearchSmoothing(std::span<const float> x, std::span<const float> w, in
     best.scale = std::move(scale);
   }
   return best;
+}
+
+Smoothing SmoothMembers(const ActivationSample& sample, std::span<const FoldMember> members, std::span<const int32_t> tied,
+                        const SmoothOptions& options) {
+  constexpr int64_t kTokens = 64, kRows = 64;  // an exponent is a product of these
+  std::vector<float> most_x = sample.most(), most_w(most_x.size(), 0.0f), rows;
+  const size_t n = most_x.size();
+  int64_t all = 0;
+  for (const FoldMember& m : members) all += m.rows;
+  int64_t before = 0;
+  for (const FoldMember& m : members) {
+    for (int64_t r = 0; r < m.rows; ++r, ++before) {
+      const std::span<const float> row = m.values.subspan(static_cast<size_t>(r) * n, n);
+      for (size_t j = 0; j < n; ++j) most_w[j] = std::max(most_w[j], std::abs(row[j]));
+      if (before * kRows / all != (before + 1) * kRows / all) rows.insert(rows.end(), row.begin(), row.end());
+    }
+  }
+  TieLargest(tied, &most_x);
+  TieLargest(tied, &most_w);
+  return SearchSmoothing(sample.Some(kTokens), rows, static_cast<int64_t>(n), most_x, most_w, options);
 }
 
 }  // namespace slm::quant

@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "quant/activation_range.h"
+#include "quant/activation_sample.h"
+#include "quant/awq.h"
 
 namespace slm::quant {
 
@@ -33,5 +35,10 @@ struct Smoothing {
 // `most_x`, `most_w` [width]: the channels' largest values over everything, of which the rows are a sample. Pure; not for large matrices.
 Smoothing SearchSmoothing(std::span<const float> x, std::span<const float> w, int64_t width, std::span<const float> most_x,
                           std::span<const float> most_w, const SmoothOptions& options);
+
+// The same for matrices that read one input, on rows of `sample` and of theirs. Channels with the same number in `tied` get the same
+// factor.
+Smoothing SmoothMembers(const ActivationSample& sample, std::span<const FoldMember> members, std::span<const int32_t> tied,
+                        const SmoothOptions& options);
 
 }  // namespace slm::quant

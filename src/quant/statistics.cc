@@ -10,28 +10,26 @@ namespace slm::quant {
 InputStatistics::InputStatistics(const Machine& machine, int64_t width, double most_energy)
     : machine_(machine), most_energy_(most_energy), second_(width, width), absolute_(static_cast<size_t>(width), 0.0) {}
 
-std::vector<float> InputStatistics::WeightsOf(const float* rows, int64_t n) {
+std::vector<float> TokenWeights(const float* rows, int64_t n, int64_t width, double most_energy) {
   std::vector<float> weights(static_cast<size_t>(n), 1.0f);
-  if (most_energy_ <= 0) return weights;
+  if (most_energy <= 0) return weights;
   std::vector<double> energy(static_cast<size_t>(n), 0.0);
   for (int64_t i = 0; i < n; ++i)
-    for (int64_t j = 0; j < width(); ++j) {
-      const auto x = static_cast<double>(rows[i * width() + j]);
+    for (int64_t j = 0; j < width; ++j) {
+      const auto x = static_cast<double>(rows[i * width + j]);
       energy[static_cast<size_t>(i)] += x * x;
     }
   std::vector<double> sorted = energy;
   std::nth_element(sorted.begin(), sorted.begin() + n / 2, sorted.end());
-  const double most = most_energy_ * sorted[static_cast<size_t>(n / 2)];
-  for (size_t i = 0; i < energy.size(); ++i) {
-    if (energy[i] <= most) continue;
-    weights[i] = static_cast<float>(most / energy[i]);
-    ++capped_;
-  }
+  const double most = most_energy * sorted[static_cast<size_t>(n / 2)];
+  for (size_t i = 0; i < energy.size(); ++i)
+    if (energy[i] > most) weights[i] = static_cast<float>(most / energy[i]);
   return weights;
 }
 
 void InputStatistics::Add(const float* rows, int64_t n) {
-  const std::vector<float> weights = WeightsOf(rows, n);
+  const std::vector<float> weights = TokenWeights(rows, n, width(), most_energy_);
+  capped_ += std::count_if(weights.begin(), weights.end(), [](float w) { return w < 1; });
   Matrix columns(width(), n);  // X^T, each token times the root of its weight
   auto transpose = [&](int t, int n_threads) {
     const Range mine = SplitRange(width(), 16, t, n_threads);

@@ -11,6 +11,9 @@
 
 namespace slm::quant {
 
+// What each of n tokens [n][width] of a sequence counts: 1, or less where its energy is above `most_energy` medians (0: no limit).
+std::vector<float> TokenWeights(const float* rows, int64_t n, int64_t width, double most_energy);
+
 class InputStatistics {
  public:
   // `width` channels; `most_energy` 0: tokens are taken as they are.
@@ -38,8 +41,6 @@ class InputStatistics {
   }
 
  private:
-  std::vector<float> WeightsOf(const float* rows, int64_t n);
-
   Machine machine_;
   double most_energy_;
   Matrix second_;

@@ -19,6 +19,12 @@ uint16_t HalfBits(DType dtype, float v) {
 
 }  // namespace
 
+StoredForm StoredForm::Of(Storage storage, int group) {
+  const bool fp4 = storage != Storage::kLpbq;
+  const BlockForm grid{.scheme = Scheme::kSymmetric, .bits = fp4 ? 8 : 4, .group = group, .store = Store::kF32};
+  return {DType::kCount, grid, storage};
+}
+
 void StoreRow(const StoredForm& form, Search search, std::span<const float> w, const float* u, float* values) {
   std::vector<float> own;
   if (!form.grid) {
@@ -28,6 +34,8 @@ void StoreRow(const StoredForm& form, Search search, std::span<const float> w, c
     return;
   }
   const auto group = static_cast<size_t>(form.grid->group);
+  if (form.storage == Storage::kLpbq) return StoreLpbqRow(search, w, static_cast<int>(group), u, values);
+  if (form.storage != Storage::kGrid) return StoreFp4Row(Fp4Of(form.storage), search, w, u, values);
   std::vector<uint8_t> codes(group);
   std::vector<Grid> of_row(form.grid->row_multiples > 0 ? w.size() / group : 0);
   if (!of_row.empty()) ChooseLpbqGrids(*form.grid, search, w, u, of_row.data());

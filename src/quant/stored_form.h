@@ -9,17 +9,30 @@
 
 #include "base/dtype.h"
 #include "quant/block_form.h"
+#include "quant/fp4.h"
 
 namespace slm::quant {
+
+// How a group's numbers are kept.
+enum class Storage : uint8_t {
+  kGrid,   // CodedRows, QuantizeGrid
+  kLpbq,   // lpbq.h
+  kMxFp4,  // fp4.h, groups of 32
+  kNvFp4,  // fp4.h, groups of 16
+};
+
+inline Fp4 Fp4Of(Storage storage) { return storage == Storage::kMxFp4 ? Fp4::kMx : Fp4::kNv; }
 
 struct StoredForm {
   DType dtype = DType::kF32;      // when there is no grid
   std::optional<BlockForm> grid;  // of one group a block
+  Storage storage = Storage::kGrid;
 
-  static StoredForm Of(DType dtype) { return {dtype, std::nullopt}; }
-  static StoredForm Of(const BlockForm& grid) { return {DType::kCount, grid}; }
-  // Codes on grids, which error feedback can choose; else each value is a float of its own.
-  bool has_codes() const { return grid || Info(dtype).block > 1; }
+  static StoredForm Of(DType dtype) { return {dtype, std::nullopt, Storage::kGrid}; }
+  static StoredForm Of(const BlockForm& grid) { return {DType::kCount, grid, Storage::kGrid}; }
+  static StoredForm Of(Storage storage, int group);  // of what is no plain grid
+  // Codes on grids, which error feedback can choose; else each value is a float of its own, or codes are not evenly spaced.
+  bool has_codes() const { return storage == Storage::kGrid && (grid || (Info(dtype).block > 1 && dtype != DType::kMXFP4)); }
   BlockForm block() const { return grid ? *grid : FormOf(dtype); }
   std::string_view name() const { return grid ? "codes" : Info(dtype).name; }
 };

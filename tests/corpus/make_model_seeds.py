@@ -72,13 +72,17 @@ def llama(prefix="blk.0.", hf=False):
 
 def packed(quantization, parts):
     """A config, a zero byte, a safetensors file of one matrix "x" in parts (name, dtype, shape)."""
-    sizes, table, at = {"I32": 4, "F16": 2, "I64": 8, "I8": 1}, {}, 0
+    sizes, table, at = {"I32": 4, "F32": 4, "F16": 2, "I64": 8, "I8": 1, "U8": 1, "F8_E4M3": 1}, {}, 0
     blob = b""
     for name, dtype, shape in parts:
         n = 1
         for d in shape:
             n *= d
-        data = struct.pack("<2q", 8, 16) if name == "weight_shape" else b"\0" * (n * sizes[dtype])
+        data = b"\0" * (n * sizes[dtype])
+        if name == "weight_shape":
+            data = struct.pack("<2q", 8, 16)
+        if name == "weight_global_scale":
+            data = struct.pack("<f", 1)
         table["x." + name] = {"dtype": dtype, "shape": shape, "data_offsets": [at, at + len(data)]}
         at, blob = at + len(data), blob + data
     header = json.dumps(table).encode()
@@ -91,11 +95,18 @@ def grouped_seeds():
     weights = {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 8}
     ct = {"quant_method": "compressed-tensors", "format": "pack-quantized", "config_groups": {"g": {"weights": weights}}}
     whole = {"quant_method": "compressed-tensors", "format": "int-quantized", "config_groups": {"g": {"weights": {"num_bits": 8, "strategy": "channel"}}}}
+    def fp4(group, strategy):
+        return {"quant_method": "compressed-tensors", "format": "nvfp4-pack-quantized" if group == 16 else "mxfp4-pack-quantized",
+                "config_groups": {"g": {"weights": {"num_bits": 4, "type": "float", "strategy": strategy, "group_size": group}}}}
     return {"awq": packed(awq, [("qweight", "I32", [16, 1]), ("qzeros", "I32", [2, 1]), ("scales", "F16", [2, 8])]),
             "gptq": packed(gptq, [("qweight", "I32", [2, 8]), ("qzeros", "I32", [2, 1]), ("scales", "F16", [2, 8]), ("g_idx", "I32", [16])]),
             "ct": packed(ct, [("weight_packed", "I32", [8, 2]), ("weight_scale", "F16", [8, 2]), ("weight_shape", "I64", [2]),
                               ("weight_zero_point", "I32", [1, 2])]),
-            "bytes": packed(whole, [("weight", "I8", [8, 16]), ("weight_scale", "F16", [8, 1])])}
+            "bytes": packed(whole, [("weight", "I8", [8, 16]), ("weight_scale", "F16", [8, 1])]),
+            "nvfp4": packed(fp4(16, "tensor_group"), [("weight_packed", "U8", [2, 16]), ("weight_scale", "F8_E4M3", [2, 2]),
+                                                      ("weight_global_scale", "F32", [1])]),
+            "mxfp4": packed(fp4(32, "group"), [("weight_packed", "U8", [2, 32]), ("weight_scale", "U8", [2, 2])]),
+            "bitnet": packed({"quant_method": "bitnet"}, [("weight", "U8", [2, 16]), ("weight_scale", "F16", [1])])}
 
 
 def main():

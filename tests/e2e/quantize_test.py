@@ -153,7 +153,7 @@ class Quantize(unittest.TestCase):
         self.assertEqual(len(files), 1)
 
     def test_what_no_type_can_meet(self):
-        self.refused(3, *self.SMALL, "--body-bpw", 4, says=["the smallest types take", "the budget is"])
+        self.refused(3, *self.SMALL, "--body-bpw", 4, says=["--body-bpw 4.000", "bits per weight at least"])
         self.refused(2, "--types", "q4_0,q8_0", says=["nothing chooses among them"])
         self.refused(2, *self.SMALL, "--type", "q4_0", "--types", "q8_0", says=["--type"])
         self.refused(2, *self.SMALL, "--types", "q4_0,q9", says=["q9"])

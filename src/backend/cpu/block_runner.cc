@@ -1,8 +1,9 @@
 // See block_runner.h. Before the first product that reads a value, all threads copy its rows: later steps may reuse its memory; so may
-// they that of results.
+// they that of results. Rounding happens in place after that; a padded copy is made for each product, and rounded for each.
 #include "backend/cpu/block_runner.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <map>
 #include <numeric>
@@ -22,6 +23,7 @@ class Runner final : public BlockRunner {
 
   Status Prepare(const graph::Graph& decoder, const BlockOptions& o) {
     max_tokens_ = o.max_tokens;
+    grids_ = o.input_grids;
     auto table = std::make_shared<graph::Constant>();
     hidden_.name = "hidden_states";
     hidden_.dims = {o.max_tokens, decoder.model->config.d_model};
@@ -38,6 +40,7 @@ class Runner final : public BlockRunner {
     SLM_ASSIGN_OR_RETURN(plan_, Lower(layer_.graph, cpu));
     FindInputs();
     if (o.outputs == KeepOutputs::kYes) FindOutputs();
+    SLM_ASSERT(grids_.empty() || grids_.size() == inputs_.size());
     SLM_RETURN_IF_ERROR(Allocate());
     return PackWeights();
   }
@@ -91,6 +94,7 @@ class Runner final : public BlockRunner {
     for (const graph::Node& n : layer_.graph.nodes)
       if (n.op == Op::kGemm) products[n.name] = &n;
     copied_before_.assign(plan_->steps.size(), -1);
+    rounded_before_ = copied_before_;
     for (size_t s = 0; s < plan_->steps.size(); ++s) {
       if (plan_->steps[s].fn != &MatMulStep::Run) continue;
       const graph::Node& n = *products.at(plan_->steps[s].name);
@@ -99,6 +103,8 @@ class Runner final : public BlockRunner {
         inputs_.push_back({.matrices = {}, .width = layer_.graph.values[n.inputs[1]].shape[1], .rows = nullptr});
         copied_before_[s] = static_cast<int>(it->second);
       }
+      const bool padded = static_cast<const MatMulStep*>(plan_->steps[s].operands.get())->from_padded;
+      if (!grids_.empty() && (is_new || padded)) rounded_before_[s] = static_cast<int>(it->second);
       const model::Tensor* t = layer_.graph.values[n.inputs[1]].constant->parts[0].tensor;
       if (const auto o = original_.find(t); o != original_.end()) t = o->second;
       auto& matrices = inputs_[it->second].matrices;
@@ -177,6 +183,10 @@ class Runner final : public BlockRunner {
       if (step.barrier[mode]) team_.Barrier(t);
       if (copied_before_[s] >= 0)
         CopyRows(*static_cast<const MatMulStep*>(step.operands.get()), inputs_[static_cast<size_t>(copied_before_[s])], f);
+      if (rounded_before_[s] >= 0) {
+        RoundRows(*static_cast<const MatMulStep*>(step.operands.get()), static_cast<size_t>(rounded_before_[s]), f);
+        team_.Barrier(t);
+      }
       step.fn(step.operands.get(), f);
       if (outputs_.empty() || kept_after_[s] < 0) continue;
       team_.Barrier(t);  // rows that other threads made
@@ -193,9 +203,16 @@ class Runner final : public BlockRunner {
     const Range mine = SplitRange(f.m, 1, f.thread, f.n_threads);
     float* to = const_cast<float*>(in.rows);
     for (int64_t i = mine.begin; i < mine.end; ++i) {
-      const float* from = s.from_padded ? f.padded + i * kernels::PaddedK(s.w->k) : f.At(s.x, i);
-      std::memcpy(to + i * in.width, from, static_cast<size_t>(in.width) * sizeof(float));
+      std::memcpy(to + i * in.width, InputRow(s, f, i), static_cast<size_t>(in.width) * sizeof(float));
     }
+  }
+  static float* InputRow(const MatMulStep& s, const Frame& f, int64_t i) {
+    return s.from_padded ? f.padded + i * kernels::PaddedK(s.w->k) : f.At(s.x, i);
+  }
+  void RoundRows(const MatMulStep& s, size_t input, const Frame& f) const {
+    const Range mine = SplitRange(f.m, 1, f.thread, f.n_threads);
+    for (int64_t i = mine.begin; i < mine.end; ++i)
+      RoundInput(grids_[input], {InputRow(s, f, i), static_cast<size_t>(inputs_[input].width)});
   }
 
   ThreadTeam& team_;
@@ -207,15 +224,28 @@ class Runner final : public BlockRunner {
   std::unique_ptr<LoweredPlan> plan_;
   std::vector<LayerInput> inputs_;
   std::vector<LayerOutput> outputs_;
-  std::vector<int> copied_before_;  // by step: the input whose rows are copied, or -1
-  std::vector<int> kept_after_;     // by step: the output that is whole then, or -1
-  std::vector<int32_t> rows_;       // 0, 1, 2 …
+  std::vector<InputGrid> grids_;
+  std::vector<int> copied_before_, rounded_before_;  // by step: the input whose rows are copied, or rounded, or -1
+  std::vector<int> kept_after_;                      // by step: the output that is whole then, or -1
+  std::vector<int32_t> rows_;                        // 0, 1, 2 …
   Buffer work_, kv_, weights_;
   std::vector<Frame> frames_;
   int64_t bytes_ = 0;
 };
 
 }  // namespace
+
+void RoundInput(const InputGrid& grid, std::span<float> row) {
+  constexpr float kLevels = 127;
+  if (grid.rounding == InputRounding::kNone) return;
+  float most = grid.most;
+  if (grid.rounding == InputRounding::kPerToken) {
+    most = 0;
+    for (const float x : row) most = std::max(most, std::abs(x));
+  }
+  const float scale = most / kLevels, inverse = most > 0 ? kLevels / most : 0.0f;
+  for (float& x : row) x = std::clamp(std::nearbyint(x * inverse), -kLevels, kLevels) * scale;
+}
 
 Result<std::unique_ptr<BlockRunner>> BlockRunner::Create(const graph::Graph& decoder, const BlockOptions& options, ThreadTeam& team) {
   auto runner = std::make_unique<Runner>(team);

@@ -26,19 +26,29 @@ struct Replacement {
 // Whether a run keeps what every node of the layer computes, beside what its matrices read.
 enum class KeepOutputs : uint8_t { kNo, kYes };
 
+// Activations as symmetric integers of 8 bits, which a product then reads.
+enum class InputRounding : uint8_t { kNone, kPerToken, kStatic };
+struct InputGrid {
+  InputRounding rounding = InputRounding::kNone;
+  float most = 0;  // of kStatic: the value of the largest code
+};
+// Each value of a row to the nearest of `most` * i / 127 up to +-127 as `grid` says. Pure.
+void RoundInput(const InputGrid& grid, std::span<float> row);
+
 struct BlockOptions {
   int layer = 0;
   int max_tokens = 512;  // of one sequence; the graph's rotary tables must have as many rows
   Isa isa = Isa::kScalar;
   std::vector<Replacement> replaced;
   KeepOutputs outputs = KeepOutputs::kNo;
+  std::vector<InputGrid> input_grids = {};  // of BlockRunner::inputs() in order; empty: none is rounded
 };
 
 // Rows of f32, contiguous; valid until the next call.
 struct LayerInput {
   std::vector<const model::Tensor*> matrices;  // that read it, in the graph's order: q, k, v; a fused tensor once
   int64_t width = 0;                           // K
-  const float* rows = nullptr;                 // [T][K] of the last call
+  const float* rows = nullptr;                 // [T][K] of the last call, before any rounding
 };
 
 // What a node of the plain graph computed, by its name: rows as LayerInput's. Reshapes, which compute nothing, are not among them.

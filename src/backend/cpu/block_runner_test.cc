@@ -50,9 +50,12 @@ Opened Open(const Case& c, int n_threads) {
   o.team = ThreadTeam::Create(n_threads).Take();
   return o;
 }
-std::unique_ptr<BlockRunner> Runner(const Opened& o, const Case& c, int layer, std::vector<Replacement> replaced = {}) {
-  auto r = BlockRunner::Create(o.decoder, {.layer = layer, .max_tokens = c.max_context, .isa = TestIsa(), .replaced = std::move(replaced)},
-                               *o.team);
+std::unique_ptr<BlockRunner> Runner(const Opened& o, const Case& c, int layer, std::vector<Replacement> replaced = {},
+                                    std::vector<InputGrid> grids = {}) {
+  auto r = BlockRunner::Create(
+      o.decoder,
+      {.layer = layer, .max_tokens = c.max_context, .isa = TestIsa(), .replaced = std::move(replaced), .input_grids = std::move(grids)},
+      *o.team);
   EXPECT_TRUE(r.ok()) << c.name << ": " << (r.ok() ? "" : r.error().message());
   return r.Take();
 }
@@ -218,6 +221,63 @@ TEST(BlockRunner, StandInsTakeTheTensorsPlace) {
   EXPECT_EQ(none, x) << "both branches are nothing";
 }
 
+TEST(BlockRunner, RoundsRows) {
+  const std::vector<float> x = {1.27f, -0.634f, 0.006f, 0, -2.54f};
+  std::vector<float> row = x;
+  RoundInput({InputRounding::kStatic, 1.27f}, row);  // steps of 0.01
+  const float steps[] = {127, -63, 1, 0, -127};
+  for (size_t i = 0; i < row.size(); ++i) EXPECT_FLOAT_EQ(row[i], steps[i] * 0.01f) << i;
+  row = x;
+  RoundInput({InputRounding::kPerToken, 0}, row);  // steps of 0.02
+  const float wide[] = {64, -32, 0, 0, -127};      // 63.5 is a tie, to the even one
+  for (size_t i = 0; i < row.size(); ++i) EXPECT_FLOAT_EQ(row[i], wide[i] * 0.02f) << i;
+  row = x;
+  RoundInput({}, row);
+  EXPECT_EQ(row, x);
+  row.assign(3, 0.0f);
+  RoundInput({InputRounding::kPerToken, 0}, row);
+  EXPECT_EQ(row, std::vector<float>(3, 0.0f));
+}
+
+// The output moves by what down makes of the change of its input; inputs that are rounded to nothing give nothing.
+TEST(BlockRunner, ProductsReadRoundedInputs) {
+  for (const Case& c : Cases()) {
+    SCOPED_TRACE(c.name);
+    const Opened o = Open(c, 2);
+    const auto& config = o.model->config;
+    if (config.post_norms) continue;
+    const std::vector<float> x = Embedded(o, c);
+    const int n = static_cast<int>(c.prompt.size());
+    std::vector<float> plain(x.size()), rounded(x.size());
+    Runner(o, c, 0)->Run(x.data(), n, plain.data());
+    for (const InputRounding how : {InputRounding::kPerToken, InputRounding::kStatic}) {
+      std::vector<InputGrid> grids(4);
+      grids[3] = {how, 0.05f};
+      const auto runner = Runner(o, c, 0, {}, grids);
+      runner->Run(x.data(), n, rounded.data());
+      const LayerInput& in = runner->inputs()[3];
+      const auto w = model::DequantizeAll(*o.model->Find(Role::kDown, 0));
+      const auto width = static_cast<size_t>(in.width), e = static_cast<size_t>(config.d_model);
+      double moved = 0;
+      for (size_t i = 0; i < static_cast<size_t>(n); ++i) {
+        std::vector<float> row(in.rows + i * width, in.rows + (i + 1) * width), to = row;
+        RoundInput(grids[3], to);
+        for (size_t r = 0; r < e; ++r) {
+          double change = 0;
+          for (size_t j = 0; j < width; ++j) change += double{w[r * width + j]} * (double{to[j]} - row[j]);
+          moved = std::max(moved, std::abs(change));
+          EXPECT_NEAR(double{rounded[i * e + r]} - plain[i * e + r], change * double{config.residual_scale}, 1e-4);
+        }
+      }
+      EXPECT_GT(moved, 1e-3) << "rounding changed nothing";
+    }
+    const auto nothing = Runner(o, c, 0, {}, std::vector<InputGrid>(4, {InputRounding::kStatic, 1e9f}));
+    nothing->Run(x.data(), n, rounded.data());
+    for (int64_t j = 0; j < n * nothing->inputs()[1].width && !config.qkv_bias && !o.model->Find(Role::kVBias, 0); ++j)
+      ASSERT_EQ(nothing->inputs()[1].rows[j], 0) << "all values are 0";
+  }
+}
+
 TEST(BlockRunner, ThreadsDoNotChangeABit) {
   for (const Case& c : Cases()) {
     std::vector<float> one, one_read;
@@ -227,6 +287,7 @@ TEST(BlockRunner, ThreadsDoNotChangeABit) {
       const auto runner = Runner(o, c, 0);
       const int n = static_cast<int>(c.prompt.size());
       runner->Run(x.data(), n, x.data());
+      Runner(o, c, 1, {}, std::vector<InputGrid>(4, {InputRounding::kPerToken, 0}))->Run(x.data(), n, x.data());
       for (const LayerInput& in : runner->inputs()) read.insert(read.end(), in.rows, in.rows + n * in.width);
       if (threads == 1) {
         one = x;

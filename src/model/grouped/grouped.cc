@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/float16.h"
+#include "base/small_floats.h"
 #include "model/byte_cursor.h"
 
 namespace slm::model {
@@ -52,11 +53,17 @@ float ScaleAt(const GroupedMatrix& m, int64_t row, int64_t g) {
   const bool transposed = m.layout == GroupedLayout::kAwq || m.layout == GroupedLayout::kGptq;
   int64_t i = m.one_scale ? 0 : transposed ? g * m.n + row : row * m.n_groups + g;
   if (m.layout == GroupedLayout::kStrided) i = row * m.strides.scale_row + g * m.strides.scale_group;
-  return Number(m.scale_type, m.scales.data() + static_cast<size_t>(i) * Info(m.scale_type).block_bytes);
+  if (m.layout == GroupedLayout::kFp4) {  // half of it: codes are twice the value
+    const auto code = static_cast<uint8_t>(m.scales[static_cast<size_t>(i)]);
+    return (m.scale_form == ScaleForm::kE8M0 ? E8M0Value(code) : E4M3Value(code) / m.global_scale) / 2;
+  }
+  const float scale = Number(m.scale_type, m.scales.data() + static_cast<size_t>(i) * Info(m.scale_type).block_bytes);
+  return m.scale_form == ScaleForm::kInverse ? 1 / scale : scale;
 }
 
 int ZeroAt(const GroupedMatrix& m, int64_t row, int64_t g) {
   const int middle = 1 << (m.bits - 1);
+  if (m.layout == GroupedLayout::kTernary) return 1;
   if (m.zeros.empty()) return middle;
   if (m.layout == GroupedLayout::kStrided) return StridedCode(m, m.zeros, row * m.strides.zero_row + g * m.strides.zero_group);
   if (m.byte_zeros) return middle + static_cast<int8_t>(m.zeros[static_cast<size_t>(m.one_scale ? 0 : row * m.n_groups + g)]);
@@ -76,9 +83,13 @@ int CodeAt(const GroupedMatrix& m, int64_t row, int64_t k) {
     }
     case GroupedLayout::kColumns: SLM_ASSERT(false); return 0;
     case GroupedLayout::kStrided: return StridedCode(m, m.codes, row * m.strides.code_row + k * m.strides.code_column);
+    case GroupedLayout::kFp4:
+      return 128 + TwiceE2M1(static_cast<uint8_t>(m.codes[static_cast<size_t>((row * m.k + k) / 2)] >> (k % 2 * 4) & std::byte{15}));
+    case GroupedLayout::kTernary:
+      return static_cast<int>(m.codes[static_cast<size_t>(row % (m.n / 4) * m.k + k)] >> (row / (m.n / 4) * 2) & std::byte{3});
     case GroupedLayout::kBytes: break;
   }
-  return 128 + static_cast<int8_t>(m.codes[static_cast<size_t>(row * m.k + k)]);
+  return (1 << (m.bits - 1)) + static_cast<int8_t>(m.codes[static_cast<size_t>(row * m.k + k)]);
 }
 
 bool IsTransposed(const GroupedMatrix& m) {
@@ -153,6 +164,10 @@ GroupedFacts FactsOf(const GroupedMatrix& m) {
   }
   f.lowest = -high;
   f.highest = (1 << m.bits) - 1 - low;
+  if (m.layout == GroupedLayout::kFp4) {
+    f.lowest = -kMostTwiceE2M1;
+    f.highest = kMostTwiceE2M1;
+  }
   return f;
 }
 
@@ -162,6 +177,7 @@ bool HasBlocks(const GroupedMatrix& m) {
 
 DType SameBlockType(const GroupedMatrix& m) {
   const GroupedFacts& f = m.facts;
+  if (m.layout == GroupedLayout::kFp4 && m.scale_form == ScaleForm::kE8M0 && m.group == 32 && m.k % 32 == 0) return DType::kMXFP4;
   if (!HasBlocks(m) || !f.half_scales || !m.offsets.empty()) return DType::kCount;
   if (f.lowest >= -8 && f.highest <= 7) return DType::kQ4_0;
   if (f.lowest >= -16 && f.highest <= 15) return DType::kQ5_0;

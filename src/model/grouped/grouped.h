@@ -6,11 +6,14 @@
 //   kAwq         codes [K, N / 8], word c holds rows 8c + {0, 2, 4, 6, 1, 3, 5, 7}; zeros [G, N / 8] alike; scales [G, N]
 //   kGptq        codes [K * b / 32, N], column n is a stream of bits along K; zeros [G, N * b / 32], a stream along N; scales [G, N]
 //   kCompressed  codes [N, ceil(K / R)]; zeros [ceil(N / R), G], or bytes [N, G]; scales [N, G] or one
-//   kBytes       codes int8 [N, K] (+128 here, so that codes are unsigned); zeros int8 [N, G]; scales [N, G] or one
+//   kBytes       codes int8 [N, K] (+ 2^(b - 1) here, so that codes are unsigned); zeros int8 [N, G]; scales [N, G] or one
+// and in bytes:
+//   kFp4         two E2M1 codes a byte, low first [N, K / 2]; a code here is 128 + twice the value; scales E4M3 or E8M0 [N, G]
+//   kTernary     [N / 4, K], row i + q * N / 4 in bits 2q of row i; code - 1; one scale
 //   kColumns     no codes: float values of `scale_type`, [K, N], as ONNX's MatMul has them; one group, no scales
 //   kStrided     one stream each of b-bit numbers, whose places `strides` gives; scales and offsets of any order
-// Sources: AutoAWQ's WQLinear_GEMM, AutoGPTQ's and GPTQModel's QuantLinear, compressed-tensors' pack_quantized and naive_quantized;
-// onnxruntime's docs/ContribOperators.md (MatMulNBits, GatherBlockQuantized), ONNX's DequantizeLinear.
+// Sources: AutoAWQ's WQLinear_GEMM, AutoGPTQ's and GPTQModel's QuantLinear, compressed-tensors' pack_quantized, naive_quantized, nvfp4 and
+// mxfp4, transformers' BitNet; onnxruntime's docs/ContribOperators.md (MatMulNBits, GatherBlockQuantized), ONNX's DequantizeLinear.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -21,7 +24,7 @@
 
 namespace slm::model {
 
-enum class GroupedLayout : uint8_t { kAwq, kGptq, kCompressed, kBytes, kColumns, kStrided };
+enum class GroupedLayout : uint8_t { kAwq, kGptq, kCompressed, kBytes, kFp4, kTernary, kColumns, kStrided };
 
 // Of kStrided: number (row, column or group) is element row * …_row + column * … of its list.
 struct GroupedStrides {
@@ -30,6 +33,14 @@ struct GroupedStrides {
   int64_t zero_row = 0, zero_group = 0;
   int64_t offset_row = 0, offset_group = 0;
   bool is_signed = false;  // codes and zeros are two's complement: 2^(bits - 1) is added to both, so that codes are unsigned
+};
+
+// How scales are stored.
+enum class ScaleForm : uint8_t {
+  kFloat,    // scale_type
+  kInverse,  // its reciprocal, of scale_type
+  kE8M0,     // a byte
+  kE4M3,     // a byte, to be divided by global_scale
 };
 
 // What holds for all of a matrix.
@@ -49,7 +60,9 @@ struct GroupedMatrix {
   int zero_offset = 0;     // added to stored zeros: 1 for GPTQ's first version
   bool one_scale = false;  // compressed-tensors, strategy "tensor"
   bool byte_zeros = false;
-  DType scale_type = DType::kF16;            // F16, BF16 or F32
+  ScaleForm scale_form = ScaleForm::kFloat;
+  DType scale_type = DType::kF16;  // F16, BF16 or F32
+  float global_scale = 1;
   std::span<const std::byte> codes, scales;  // of the file's maps
   std::span<const std::byte> zeros;          // empty: every zero is 2^(bits - 1)
   std::span<const std::byte> group_of;       // int32 [K], or empty: group k / group
@@ -64,7 +77,7 @@ GroupedFacts FactsOf(const GroupedMatrix& m);
 
 // True when blocks of 32 columns lie within groups: what block types and the packed layout ask for.
 bool HasBlocks(const GroupedMatrix& m);
-// The block type (Q4_0, Q5_0, Q8_0) that holds the same values, or kCount when none does.
+// The block type (Q4_0, Q5_0, Q8_0, MXFP4) that holds the same values, or kCount when none does.
 DType SameBlockType(const GroupedMatrix& m);
 
 // Rows [begin, end) taken apart, rows outermost. Lays nothing out anew in memory that it keeps; thread-safe.
@@ -81,6 +94,8 @@ void ReadGroupedValues(const GroupedMatrix& m, int64_t begin, int64_t end, float
 
 // Rows [begin, end) of kColumns as they are stored, [rows, K] of `scale_type`. Thread-safe.
 void ReadColumnRows(const GroupedMatrix& m, int64_t begin, int64_t end, std::byte* out);
+// A type that holds the scales as they are.
+inline DType ScaleTypeOf(const GroupedMatrix& m) { return m.scale_form == ScaleForm::kFloat ? m.scale_type : DType::kF32; }
 
 // The group of a column.
 int64_t GroupOf(const GroupedMatrix& m, int64_t column);

@@ -148,7 +148,7 @@ Status JoinWeights(const Folder& folder, LoadWhat what, Model* m) {
   const Quantization q = found.Take();
   if (q.method == QuantMethod::kOther && what == LoadWhat::kAll)
     return Error(Code::kUnsupported, "the weights are quantized (" + Quoted(q.name) + ")",
-                 "supported: awq, gptq, compressed-tensors; use the original model, or a GGUF file of it");
+                 "supported: awq, gptq, compressed-tensors, bitnet; use the original model, or a GGUF file of it");
   return JoinGrouped(q, m);
 }
 

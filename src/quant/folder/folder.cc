@@ -5,14 +5,14 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <map>
 
-#include "base/float16.h"
 #include "base/threads.h"
 #include "model/grouped/grouped.h"
 #include "quant/calibrated_tensors.h"
+#include "quant/folder/packing.h"
 #include "quant/folder/parts.h"
+#include "quant/schemes.h"
 
 namespace slm::quant {
 namespace {
@@ -25,27 +25,6 @@ using model::hf::PackedFormat;
 constexpr uint64_t kFixedBytes = uint64_t{4} << 20;
 constexpr size_t kPartBytes = size_t{1} << 20;
 
-bool IsGptq(PackedFormat f) { return f == PackedFormat::kGptq || f == PackedFormat::kGptqV2; }
-
-// A view of a vector's bytes.
-template <class T>
-std::span<const std::byte> Bytes(const std::vector<T>& v) {
-  return std::as_bytes(std::span(v));
-}
-
-std::vector<std::byte> StoredScales(const std::vector<float>& scales, std::string_view dtype) {
-  std::vector<std::byte> out(scales.size() * (dtype == "F32" ? 4 : 2));
-  for (size_t i = 0; i < scales.size(); ++i) {
-    if (dtype == "F32") {
-      std::memcpy(out.data() + 4 * i, &scales[i], 4);
-      continue;
-    }
-    const uint16_t bits = dtype == "F16" ? FloatToHalf(scales[i]) : static_cast<uint16_t>(std::bit_cast<uint32_t>(scales[i]) >> 16);
-    std::memcpy(out.data() + 2 * i, &bits, 2);
-  }
-  return out;
-}
-
 // What a thread found in a row: sums of squares.
 struct RowSums {
   double lost = 0, power = 0;
@@ -55,10 +34,14 @@ class MatrixMaker {
  public:
   MatrixMaker(const Model& m, const FolderPlan& plan, ThreadTeam& team) : m_(m), plan_(plan), team_(team) {}
 
-  // Codes of one matrix, and its relative error.
-  Result<GroupedCodes> Make(const Tensor& t, double* error) {
+  // One matrix, and its relative error.
+  Result<PackedCodes> Make(const Tensor& t, double* error) {
     *error = 0;
-    if (plan_.lossless) return Keep(t);
+    if (plan_.lossless) {
+      SLM_ASSIGN_OR_RETURN(GroupedCodes kept, Keep(t));
+      return PackedCodes{.codes = std::move(kept)};
+    }
+    if (plan_.recipe.storage != Storage::kGrid) return Whole(t, error);
     GroupedCodes c{.bits = plan_.spec.bits,
                    .n = t.dims[0],
                    .k = t.dims[1],
@@ -82,10 +65,31 @@ class MatrixMaker {
     };
     team_.Run(work);
     SLM_ASSIGN_OR_RETURN(*error, ErrorOf(t));
-    return c;
+    return PackedCodes{.codes = std::move(c)};
   }
 
  private:
+  // A matrix that is in memory in f32: its scales are made of all rows, or of whole ones.
+  Result<PackedCodes> Whole(const Tensor& t, double* error) {
+    const std::vector<float> w = model::DequantizeAll(t), power = InputPower(t);
+    const int64_t n = t.dims[0], k = t.dims[1];
+    sums_.assign(static_cast<size_t>(n), {});
+    for (size_t i = 0; i < w.size(); ++i) sums_[i / static_cast<size_t>(k)].power += static_cast<double>(w[i]) * static_cast<double>(w[i]);
+    SLM_RETURN_IF_ERROR(ErrorOf(t));  // not finite
+    CodedRows coded =
+        QuantizeStored(FormOf(plan_, k), plan_.recipe.how.search, w.data(), n, k, power.empty() ? nullptr : power.data(), team_);
+    std::vector<float> row(static_cast<size_t>(k));
+    for (int64_t i = 0; i < n; ++i) {
+      coded.Values(i, row.data());
+      for (size_t j = 0; j < row.size(); ++j) {
+        const double d = static_cast<double>(w[static_cast<size_t>(i * k) + j]) - static_cast<double>(row[j]);
+        sums_[static_cast<size_t>(i)].lost += d * d;
+      }
+    }
+    SLM_ASSIGN_OR_RETURN(*error, ErrorOf(t));
+    return CodesOf(std::move(coded));
+  }
+
   Result<GroupedCodes> Keep(const Tensor& t) const {
     GroupedCodes c = model::TakeApart(*t.grouped);
     c.bits = plan_.spec.bits;
@@ -115,7 +119,7 @@ class MatrixMaker {
     RowSums sums;
     for (const float v : row) sums.power += static_cast<double>(v) * static_cast<double>(v);
     if (!std::isfinite(sums.power)) return sums;
-    const BlockForm form = FormOf(plan_, c->k);
+    const BlockForm form = FormOf(plan_, c->k).block();
     for (int64_t g = 0; g < c->n_groups(); ++g) {
       const auto begin = static_cast<size_t>(g * c->group), n = static_cast<size_t>(c->group);
       const std::span<const float> w(row.data() + begin, n);
@@ -155,44 +159,6 @@ class MatrixMaker {
   std::vector<float> input_power_;
 };
 
-Status WritePart(const FolderPart& p, const FolderPlan& plan, const GroupedCodes& c, model::safetensors::FileWriter& out) {
-  const PackedFormat f = plan.recipe.format;
-  switch (p.part) {
-    case Part::kWhole: break;
-    case Part::kCodes:
-      return out.Data(Bytes(f == PackedFormat::kAwq ? model::AwqCodes(c) : IsGptq(f) ? model::GptqCodes(c) : model::CompressedCodes(c)));
-    case Part::kZeros:
-      return out.Data(Bytes(f == PackedFormat::kAwq ? model::AwqZeros(c)
-                            : IsGptq(f)             ? model::GptqZeros(c, f == PackedFormat::kGptq ? 1 : 0)
-                                                    : model::CompressedZeros(c)));
-    case Part::kScales: return out.Data(StoredScales(f == PackedFormat::kCompressed ? c.scales : model::TransposedScales(c), p.dtype));
-    case Part::kGroupOf: {
-      std::vector<int32_t> of = c.group_of;
-      for (int64_t k = 0; k < c.k && c.group_of.empty(); ++k) of.push_back(static_cast<int32_t>(k / c.group));
-      return out.Data(Bytes(of));
-    }
-    case Part::kShape: return out.Data(Bytes(std::vector<int64_t>{c.n, c.k}));
-  }
-  return Ok();
-}
-
-// What calibration chose, as the packers take it.
-GroupedCodes CodesOf(const FolderPlan& plan, CodedRows coded) {
-  GroupedCodes c{.bits = plan.spec.bits,
-                 .n = coded.rows,
-                 .k = coded.width,
-                 .group = coded.form.group,
-                 .codes = std::move(coded.codes),
-                 .zeros = {},
-                 .scales = {},
-                 .group_of = {}};
-  for (const Grid& g : coded.grids) {
-    c.zeros.push_back(static_cast<int16_t>(g.zero));
-    c.scales.push_back(g.scale);
-  }
-  return c;
-}
-
 Status CopyTensor(const Model& m, const Tensor& t, model::safetensors::FileWriter& out) {
   for (size_t at = 0; at < t.data.size(); at += kPartBytes) {
     const auto part = t.data.subspan(at, std::min(kPartBytes, t.data.size() - at));
@@ -204,16 +170,32 @@ Status CopyTensor(const Model& m, const Tensor& t, model::safetensors::FileWrite
 
 }  // namespace
 
-BlockForm FormOf(const FolderPlan& plan, int64_t k) {
-  return {.scheme = plan.spec.symmetric ? Scheme::kSymmetric : Scheme::kIntegerZero,
-          .bits = plan.spec.bits,
-          .group = static_cast<int>(GroupOfWidth(plan, k)),
-          .store = Store::kF16,
-          .least_zero = plan.recipe.format == PackedFormat::kGptq ? 1 : 0};  // its first version keeps zero - 1
+StoredForm FormOf(const FolderPlan& plan, int64_t k) {
+  const int group = static_cast<int>(GroupOfWidth(plan, k));
+  if (plan.recipe.storage != Storage::kGrid) return StoredForm::Of(plan.recipe.storage, group);
+  return StoredForm::Of(BlockForm{.scheme = plan.spec.symmetric ? Scheme::kSymmetric : Scheme::kIntegerZero,
+                                  .bits = plan.spec.bits,
+                                  .group = group,
+                                  .store = Store::kF16,
+                                  .least_zero = plan.recipe.format == PackedFormat::kGptq ? 1 : 0});  // its first version keeps zero - 1
+}
+
+std::string CodesText(const FolderPlan& plan) {
+  const bool rounds = plan.spec.inputs != model::hf::PackedInputs::kFloat;
+  switch (plan.recipe.storage) {
+    case Storage::kMxFp4: return "mxfp4";
+    case Storage::kNvFp4: return "nvfp4";
+    case Storage::kLpbq: return "lpbq";
+    case Storage::kGrid: break;
+  }
+  return fmt::format("int{}{}", plan.spec.bits, rounds ? " (inputs int8)" : "");
 }
 
 uint64_t FolderPart::bytes() const {
-  uint64_t n = dtype == "I64" || dtype == "F64" ? 8 : dtype == "I8" ? 1 : dtype == "F16" || dtype == "BF16" || dtype == "I16" ? 2 : 4;
+  uint64_t n = dtype == "I64" || dtype == "F64"                       ? 8
+               : dtype == "I8" || dtype == "U8" || dtype == "F8_E4M3" ? 1
+               : dtype == "F16" || dtype == "BF16" || dtype == "I16"  ? 2
+                                                                      : 4;
   for (const int64_t d : dims) n *= static_cast<uint64_t>(d);
   return n;
 }
@@ -226,7 +208,7 @@ std::vector<FolderPart> PartsOf(const FolderPlan& plan, const FolderChoice& choi
   const int64_t n = t.dims[0], k = t.dims[1], group = GroupOfWidth(plan, k), groups = (k + group - 1) / group, per_word = 32 / bits;
   // Scales of a source in bf16 or f32 keep their type where the format allows it.
   const bool keeps = plan.lossless && plan.recipe.format == PackedFormat::kCompressed;
-  const std::string_view scale = keeps ? Info(t.grouped->scale_type).name : "F16";
+  const std::string_view scale = keeps ? Info(ScaleTypeOf(*t.grouped)).name : plan.recipe.storage == Storage::kLpbq ? "F32" : "F16";
   switch (plan.recipe.format) {
     case PackedFormat::kAwq:
       return {{Part::kCodes, stem + "qweight", "I32", {k, n / 8}},
@@ -239,6 +221,19 @@ std::vector<FolderPart> PartsOf(const FolderPlan& plan, const FolderChoice& choi
               {Part::kScales, stem + "scales", scale, {groups, n}},
               {Part::kGroupOf, stem + "g_idx", "I32", {k}}};
     case PackedFormat::kCompressed: break;
+  }
+  if (plan.spec.codes != model::hf::CodeType::kInt) {
+    const bool nv = plan.spec.codes == model::hf::CodeType::kNvFp4;
+    std::vector<FolderPart> parts = {{Part::kCodes, stem + "weight_packed", "U8", {n, k / 2}},
+                                     {Part::kScales, stem + "weight_scale", nv ? "F8_E4M3" : "U8", {n, groups}}};
+    if (nv) parts.push_back({Part::kGlobalScale, stem + "weight_global_scale", "F32", {1}});
+    return parts;
+  }
+  if (plan.spec.inputs != model::hf::PackedInputs::kFloat) {
+    std::vector<FolderPart> parts = {{Part::kCodes, stem + "weight", "I8", {n, k}},
+                                     {Part::kScales, stem + "weight_scale", scale, {n, groups}}};
+    if (plan.spec.inputs == model::hf::PackedInputs::kStatic) parts.push_back({Part::kInputScale, stem + "input_scale", "F32", {1}});
+    return parts;
   }
   std::vector<FolderPart> parts = {{Part::kCodes, stem + "weight_packed", "I32", {n, (k + per_word - 1) / per_word}},
                                    {Part::kScales, stem + "weight_scale", scale, {n, groups}},
@@ -254,7 +249,8 @@ uint64_t FolderNeedBytes(const Model& m, const FolderPlan& plan, const WriteOpti
   for (const FolderChoice& c : plan.choices) {
     if (!c.packed) continue;
     const auto n = static_cast<uint64_t>(c.tensor->n_values());
-    most = std::max(most, n * 3);  // codes as bytes, packed words, scales and zeros twice
+    // Codes as bytes, packed words, scales and zeros twice; the floats of storages that take whole matrices.
+    most = std::max(most, n * (plan.recipe.storage == Storage::kGrid ? 3 : 8));
     in_layer[c.layer] += n;
   }
   if (!plan.recipe.how.calibrated() || !options.text) return kFixedBytes + most;
@@ -266,9 +262,14 @@ uint64_t FolderNeedBytes(const Model& m, const FolderPlan& plan, const WriteOpti
 
 namespace {
 CalibrationTask TaskOf(const FolderPlan& plan) {
+  using backend::InputRounding;
+  using model::hf::PackedInputs;
   CalibrationTask task{.recipe = plan.recipe.how, .matrices = {}, .vectors = VectorTypes::kOwn};
+  if (plan.spec.inputs == PackedInputs::kDynamic) task.inputs = InputRounding::kPerToken;
+  if (plan.spec.inputs == PackedInputs::kStatic) task.inputs = InputRounding::kStatic;
+  task.range = plan.recipe.range;
   for (const FolderChoice& c : plan.choices)
-    if (c.packed && c.layer >= 0) task.matrices[c.tensor] = StoredForm::Of(FormOf(plan, c.tensor->dims[1]));
+    if (c.packed && c.layer >= 0) task.matrices[c.tensor] = FormOf(plan, c.tensor->dims[1]);
   return task;
 }
 }  // namespace
@@ -290,14 +291,15 @@ Result<FolderReport> WriteFolder(const Model& m, const FolderPlan& plan, const W
     const std::vector<FolderPart> parts = PartsOf(plan, c);
     SLM_ASSIGN_OR_RETURN(StoredTensor * stored, layers.Find(c.tensor, c.layer));
     if (c.packed) {
-      GroupedCodes codes;
+      PackedCodes codes;
       if (stored) {
         r.error = stored->error;
-        codes = CodesOf(plan, std::move(stored->coded));
+        codes = CodesOf(std::move(stored->coded));
+        codes.input_most = stored->input_most;
       } else {
         SLM_ASSIGN_OR_RETURN(codes, maker.Make(*c.tensor, &r.error));
       }
-      r.scheme = fmt::format("int{} in groups of {}", plan.spec.bits, codes.group);
+      r.scheme = fmt::format("{} in groups of {}", CodesText(plan), codes.codes.group);
       for (const FolderPart& p : parts) SLM_RETURN_IF_ERROR(WritePart(p, plan, codes, out));
       m.DropPages(*c.tensor);
     } else if (stored) {

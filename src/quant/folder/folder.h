@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -14,8 +15,10 @@
 #include "model/hf/packed/writing.h"
 #include "model/model.h"
 #include "model/safetensors/writer.h"
+#include "quant/activation_range.h"
 #include "quant/grid.h"
 #include "quant/quant.h"
+#include "quant/stored_form.h"
 
 namespace slm::quant {
 
@@ -24,8 +27,16 @@ struct FolderRecipe {
   int bits = 0;        // of a float source; 0: 4
   int64_t group = 32;  // columns, of a float source; less where it does not divide every width; 0: one group a row
   bool symmetric = false;
+  Storage storage = Storage::kGrid;  // the others: compressed-tensors only; bits and group are those of the storage
+  model::hf::PackedInputs inputs = model::hf::PackedInputs::kFloat;  // compressed-tensors; kStatic needs calibration
+  RangeOptions range = {};                                           // of kStatic
   Recipe how;  // of rounding: its search and its calibration; types and budgets are of GGUF files
 };
+
+// Bits, groups, grid and storage of a scheme by its name (schemes.h: w4-zp-g32, w8-sym-channel, lpbq-g32, mxfp4, nvfp4), and back. Errors:
+// kInvalidArgument (no scheme, or one whose grid no folder has).
+Status SetScheme(std::string_view name, FolderRecipe* recipe);
+std::string SchemeOf(const FolderRecipe& recipe);
 
 struct FolderChoice {
   const model::Tensor* tensor = nullptr;

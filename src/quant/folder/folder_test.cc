@@ -74,6 +74,69 @@ TEST(Folder, LayersAreNeverWorseThanWithoutTheSteps) {
       }
 }
 
+// What is judged has its inputs rounded too; 4 bits and each way of rounding inputs, and storages without evenly spaced codes.
+TEST(Folder, RoundedInputsAndOtherStorages) {
+  using model::hf::PackedInputs;
+  std::vector<FolderRecipe> recipes;
+  for (const PackedInputs inputs : {PackedInputs::kDynamic, PackedInputs::kStatic})
+    for (const int bits : {4, 8}) recipes.push_back({.format = PackedFormat::kCompressed, .bits = bits, .group = 16, .inputs = inputs});
+  for (const Storage storage : {Storage::kLpbq, Storage::kNvFp4})
+    recipes.push_back({.format = PackedFormat::kCompressed, .bits = 4, .group = 16, .storage = storage});
+  for (FolderRecipe r : recipes)
+    for (const char* how : {"default", "best"}) {
+      SCOPED_TRACE(std::string(how) + " " + SchemeOf(r) + " " + std::to_string(static_cast<int>(r.inputs)));
+      r.how = Named(how);
+      r.how.smooth = r.inputs != PackedInputs::kFloat;
+      r.range.rule = RangeRule::kPercentile;
+      const auto one = Write("llama", r, 1), two = Write("llama", r, 2);
+      ASSERT_TRUE(one.ok()) << one.error().message();
+      EXPECT_TRUE(one.value().bytes == two.value().bytes) << "any number of threads";
+      for (const LayerReport& l : two.value().report.layers) {
+        EXPECT_LE(l.error, l.plain_error);
+        EXPECT_EQ(l.ranges.size(), r.inputs == PackedInputs::kStatic ? 4u : 0u);
+        for (const InputRange& i : l.ranges) {
+          EXPECT_GT(i.range, 0) << i.matrix;
+          EXPECT_LE(i.range, i.largest * (1 + 1e-5f)) << i.matrix;
+        }
+      }
+    }
+}
+
+// Half of the codes of each input cost more than all of them.
+TEST(Folder, LayersShowWhatRoundedInputsCost) {
+  const auto error = [](model::hf::PackedInputs inputs) {
+    FolderRecipe r{
+        .format = PackedFormat::kCompressed, .bits = 8, .group = 16, .symmetric = true, .inputs = inputs, .how = Named("default")};
+    double sum = 0;
+    for (const LayerReport& l : Write("llama", r, 2).value().report.layers) sum += l.error;
+    return sum;
+  };
+  const double none = error(model::hf::PackedInputs::kFloat);
+  EXPECT_GT(error(model::hf::PackedInputs::kDynamic), none);
+  EXPECT_GT(error(model::hf::PackedInputs::kStatic), error(model::hf::PackedInputs::kDynamic));
+}
+
+TEST(Folder, StaticInputsNeedCalibration) {
+  const auto m = model::LoadModel(SLM_SOURCE_DIR "/tests/tiny/models/llama").Take();
+  const auto code = [&](const FolderRecipe& r) {
+    const auto plan = PlanFolder(*m, r, SourceTypes::kFloatOnly);
+    return plan.ok() ? "ok" : std::string(CodeName(plan.error().code()));
+  };
+  using model::hf::PackedInputs;
+  EXPECT_EQ(code({.format = PackedFormat::kCompressed, .group = 0, .inputs = PackedInputs::kStatic}), "invalid_argument");
+  EXPECT_EQ(code({.format = PackedFormat::kCompressed, .group = 0, .inputs = PackedInputs::kDynamic}), "ok");
+  EXPECT_EQ(code({.format = PackedFormat::kGptq, .group = 0, .inputs = PackedInputs::kDynamic}), "invalid_argument");
+  EXPECT_EQ(code({.format = PackedFormat::kAwq, .group = 16, .storage = Storage::kLpbq}), "invalid_argument");
+  EXPECT_EQ(code({.format = PackedFormat::kCompressed, .group = 32, .storage = Storage::kMxFp4}), "unsupported") << "48 columns";
+  FolderRecipe named;
+  for (const char* name : {"w4-zp-g32", "w8-sym-channel", "lpbq-g16", "mxfp4", "nvfp4"}) {
+    ASSERT_TRUE(SetScheme(name, &named).ok());
+    EXPECT_EQ(SchemeOf(named), name);
+  }
+  EXPECT_FALSE(SetScheme("w4-full-g32", &named).ok());
+  EXPECT_FALSE(SetScheme("w4-min-g32", &named).ok());
+}
+
 TEST(Folder, EveryGroupLength) {
   for (const int64_t group : {0, 16, 32, 128})
     for (const int bits : {4, 8}) {

@@ -9,7 +9,7 @@
 
 namespace slm::quant {
 
-enum class Part : uint8_t { kWhole, kCodes, kZeros, kScales, kGroupOf, kShape };
+enum class Part : uint8_t { kWhole, kCodes, kZeros, kScales, kGroupOf, kShape, kGlobalScale, kInputScale };
 struct FolderPart {
   Part part;
   std::string name;
@@ -23,7 +23,10 @@ std::vector<FolderPart> PartsOf(const FolderPlan& plan, const FolderChoice& c);
 
 // Columns that share a scale in a matrix of width k.
 inline int64_t GroupOfWidth(const FolderPlan& plan, int64_t k) { return plan.spec.group == 0 ? k : plan.spec.group; }
-// The grid of a group in such a matrix, as the format keeps it.
-BlockForm FormOf(const FolderPlan& plan, int64_t k);
+// The codes of such a matrix, as the format keeps them.
+StoredForm FormOf(const FolderPlan& plan, int64_t k);
+
+// "int4", "nvfp4", "lpbq": how weights are kept, for reports.
+std::string CodesText(const FolderPlan& plan);
 
 }  // namespace slm::quant

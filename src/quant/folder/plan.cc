@@ -8,6 +8,7 @@
 #include "model/grouped/grouped.h"
 #include "quant/folder/folder.h"
 #include "quant/folder/parts.h"
+#include "quant/schemes.h"
 #include "quant/trained_grids.h"
 
 namespace slm::quant {
@@ -29,6 +30,7 @@ class Planner {
     if (m_.format != "hf")
       return Error(Code::kUnsupported, m_.path + ": a " + m_.format + " file cannot become a folder of packed weights",
                    "name the model's Hugging Face folder");
+    SLM_RETURN_IF_ERROR(CheckRecipe());
     Gather();
     if (matrices_.empty()) return Error(Code::kUnsupported, m_.path + ": no matrices in the layers", "name a language model");
     const bool grouped = std::any_of(matrices_.begin(), matrices_.end(), [](const Tensor* t) { return t->grouped != nullptr; });
@@ -43,6 +45,26 @@ class Planner {
   }
 
  private:
+  // Storages and rounded inputs: which format and recipe they need.
+  Status CheckRecipe() {
+    using model::hf::CodeType;
+    using model::hf::PackedInputs;
+    FolderRecipe& r = plan_.recipe;
+    const bool rounds = r.inputs != PackedInputs::kFloat, grid = r.storage == Storage::kGrid;
+    if (r.format != PackedFormat::kCompressed && (rounds || !grid))
+      return Error(Code::kInvalidArgument, "this format has integer codes and float activations only", "choose --to compressed-tensors");
+    if (rounds && !grid) return Error(Code::kInvalidArgument, "rounded activations go with integer weights", "leave --activations out");
+    if (rounds && r.bits != 0 && r.bits != 4 && r.bits != 8)
+      return Error(Code::kInvalidArgument, fmt::format("{} bits and rounded activations", r.bits), "weights have 4 or 8 bits then");
+    if (r.inputs == PackedInputs::kStatic && !r.how.calibrated())
+      return Error(Code::kInvalidArgument, "static activations, and a recipe that sees none: " + r.how.name,
+                   "add --recipe default or best, or choose --activations dynamic");
+    plan_.spec.inputs = r.inputs;
+    plan_.spec.codes = r.storage == Storage::kMxFp4 ? CodeType::kMxFp4 : r.storage == Storage::kNvFp4 ? CodeType::kNvFp4 : CodeType::kInt;
+    if (rounds || !grid) r.symmetric = true;
+    return Ok();
+  }
+
   void Gather() {
     constexpr size_t kRoles = static_cast<size_t>(Role::kCount);
     std::set<size_t> linear;
@@ -101,6 +123,9 @@ class Planner {
       const int middle = 1 << (s.bits - 1);
       s.symmetric = s.symmetric && g.facts.lowest == -middle && g.facts.highest == (1 << g.bits) - 1 - middle;
     }
+    if (plan_.recipe.storage != Storage::kGrid) return CannotKeep(*matrices_[0], "no FP4 or LPBQ");
+    if (plan_.spec.inputs != model::hf::PackedInputs::kFloat && (!s.symmetric || s.act_order || (s.bits != 4 && s.bits != 8)))
+      return CannotKeep(*matrices_[0], "zero points or columns out of order, which rounded activations do not go with");
     plan_.lossless = true;
     return Ok();
   }
@@ -117,6 +142,10 @@ class Planner {
       if (s.group > 0 && t->dims[1] % s.group != 0)
         return Error(Code::kUnsupported, fmt::format("{}: width {} does not divide into groups of {}", t->name, t->dims[1], s.group),
                      "choose --group -1: a scale a row");
+      if (plan_.spec.codes != model::hf::CodeType::kInt && s.group != plan_.recipe.group)
+        return Error(Code::kUnsupported,
+                     fmt::format("{}: width {} does not divide into groups of {}", t->name, t->dims[1], plan_.recipe.group),
+                     "choose integer codes: --bits 4");
     }
     if (s.group != plan_.recipe.group)
       plan_.notes.push_back(fmt::format("groups of {}: {} does not divide every width", s.group, plan_.recipe.group));
@@ -164,6 +193,25 @@ class Planner {
 double Bits(uint64_t bytes, uint64_t weights) { return weights == 0 ? 0 : 8.0 * static_cast<double>(bytes) / static_cast<double>(weights); }
 
 }  // namespace
+
+Status SetScheme(std::string_view name, FolderRecipe* recipe) {
+  SLM_ASSIGN_OR_RETURN(const WeightScheme s, ParseScheme(name));
+  const bool grid = s.storage == Storage::kGrid;
+  if (grid && s.grid != Scheme::kSymmetric && s.grid != Scheme::kIntegerZero)
+    return Error(Code::kInvalidArgument, fmt::format("--scheme {}: folders have no such grid", name), "choose sym or zp");
+  recipe->storage = s.storage;
+  recipe->bits = s.bits;
+  recipe->group = s.group;
+  recipe->symmetric = !grid || s.grid == Scheme::kSymmetric;
+  return Ok();
+}
+
+std::string SchemeOf(const FolderRecipe& recipe) {
+  return SchemeName({.storage = recipe.storage,
+                     .grid = recipe.symmetric ? Scheme::kSymmetric : Scheme::kIntegerZero,
+                     .bits = recipe.bits == 0 ? 4 : recipe.bits,
+                     .group = static_cast<int>(recipe.group)});
+}
 
 Result<FolderPlan> PlanFolder(const Model& m, const FolderRecipe& recipe, SourceTypes source) { return Planner(m, recipe, source).Run(); }
 

@@ -6,6 +6,7 @@
 #include <unordered_set>
 
 #include "base/float16.h"
+#include "base/small_floats.h"
 #include "model/gguf/folder/keys.h"
 #include "model/gguf/load.h"
 #include "model/gguf/reader.h"
@@ -56,8 +57,13 @@ Result<std::vector<Use>> UsesOf(const Model& m) {
   return uses;
 }
 
-// One block of 32 codes, already less their zero points, in Q4_0, Q5_0 or Q8_0. Layouts: ggml-common.h.
+// One block of 32 codes, already less their zero points, in Q4_0, Q5_0, Q8_0 or MXFP4. Layouts: ggml-common.h.
 void PutBlock(DType dtype, float scale, const int* q, std::byte* to) {
+  if (dtype == DType::kMXFP4) {
+    to[0] = static_cast<std::byte>(std::ilogb(scale) + 128);  // codes are twice the values, and the scale is half
+    for (int i = 0; i < 16; ++i) to[1 + i] = static_cast<std::byte>(CodeOfTwiceE2M1(q[i]) | CodeOfTwiceE2M1(q[i + 16]) << 4);
+    return;
+  }
   const uint16_t half = FloatToHalf(scale);
   std::memcpy(to, &half, 2);
   if (dtype == DType::kQ8_0) {

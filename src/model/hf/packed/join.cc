@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <unordered_map>
 
 #include "model/byte_cursor.h"
@@ -27,6 +28,8 @@ std::string_view NameOf(const GroupedMatrix& g) {
     case GroupedLayout::kAwq: return "AWQ_INT4";
     case GroupedLayout::kGptq: return g.bits == 2 ? "GPTQ_INT2" : g.bits == 3 ? "GPTQ_INT3" : g.bits == 4 ? "GPTQ_INT4" : "GPTQ_INT8";
     case GroupedLayout::kCompressed: return g.bits == 2 ? "CT_INT2" : g.bits == 4 ? "CT_INT4" : "CT_INT8";
+    case GroupedLayout::kFp4: return g.scale_form == ScaleForm::kE8M0 ? "CT_MXFP4" : "CT_NVFP4";
+    case GroupedLayout::kTernary: return "BITNET_INT2";
     case GroupedLayout::kBytes:
     case GroupedLayout::kColumns:
     case GroupedLayout::kStrided: break;  // the last two are in no folder
@@ -47,7 +50,7 @@ class Joiner {
       if (stem.empty()) continue;
       stem_ = stem;
       GroupedMatrix g;
-      SLM_RETURN_IF_ERROR(q_.method == QuantMethod::kCompressed ? Compressed(m_.tensors[i], &g) : Transposed(m_.tensors[i], &g));
+      SLM_RETURN_IF_ERROR(Fill(m_.tensors[i], &g));
       part_[i] = 1;
       g.facts = FactsOf(g);
       Tensor t;
@@ -66,9 +69,18 @@ class Joiner {
   Result<std::string> StemOf(const Tensor& t) const {
     const std::string_view name = t.name;
     const auto before = [&](std::string_view tail) { return std::string(name.substr(0, name.size() - tail.size())); };
+    if (q_.method == QuantMethod::kBitNet) return name.ends_with(".weight") && t.foreign_type == "U8" ? before(".weight") : std::string();
     if (q_.method != QuantMethod::kCompressed) return name.ends_with(".qweight") ? before(".qweight") : std::string();
     if (name.ends_with(".weight_packed")) return before(".weight_packed");
     return name.ends_with(".weight") && t.dtype == DType::kI8 ? before(".weight") : std::string();
+  }
+
+  Status Fill(const Tensor& codes, GroupedMatrix* g) {
+    switch (q_.method) {
+      case QuantMethod::kBitNet: return Ternary(codes, g);
+      case QuantMethod::kCompressed: return codes.foreign_type == "U8" ? Fp4(codes, g) : Compressed(codes, g);
+      default: return Transposed(codes, g);
+    }
   }
 
   // A part of the matrix, or nullptr; it is taken out of the list.
@@ -162,8 +174,68 @@ class Joiner {
     SLM_RETURN_IF_ERROR(Groups(*scales, scheme.group, Part(".weight_g_idx"), g));
     SLM_RETURN_IF_ERROR(CompressedZeros(g));
     g->codes = codes.data;
-    for (const char* extra : {".input_scale", ".input_zero_point", ".input_global_scale"}) Part(extra);  // of int8 activations
+    TakeInputs();
+    return bytes && g->bits < 8 ? CheckBytes(codes, g->bits) : Ok();
+  }
+  // What belongs to rounded activations: the kernels round theirs in their own way.
+  void TakeInputs() {
+    for (const char* extra : {".input_scale", ".input_zero_point", ".input_global_scale"}) Part(extra);
+  }
+  // A byte for each code of fewer bits.
+  static Status CheckBytes(const Tensor& codes, int bits) {
+    const int most = 1 << (bits - 1);
+    for (const std::byte b : codes.data)
+      if (const auto code = static_cast<int8_t>(b); code < -most || code >= most)
+        return Corrupt(codes, fmt::format("a code of {} where {} bits are needed", static_cast<int>(code), bits));
     return Ok();
+  }
+
+  // Two codes a byte, a byte a scale.
+  Status Fp4(const Tensor& codes, GroupedMatrix* g) {
+    g->layout = GroupedLayout::kFp4;
+    g->bits = 8;
+    SLM_ASSIGN_OR_RETURN(const Tensor* scales, Needed(".weight_scale"));
+    for (const Tensor* t : {&codes, scales})
+      if (t->dims.size() != 2 || t->dims[0] < 1 || t->dims[1] < 1 || t->dims[0] > kMostRows || t->dims[1] > kMostRows / 2)
+        return Corrupt(*t, "two dimensions are needed");
+    g->n = codes.dims[0];
+    g->k = codes.dims[1] * 2;
+    g->n_groups = scales->dims[1];
+    const bool nv = scales->foreign_type == "F8_E4M3";
+    if (!nv && scales->foreign_type != "U8" && scales->foreign_type != "F8_E8M0") return Corrupt(*scales, "F8_E4M3 or U8 is needed");
+    g->scale_form = nv ? ScaleForm::kE4M3 : ScaleForm::kE8M0;
+    g->group = nv ? 16 : 32;
+    const bool known = std::any_of(q_.schemes.begin(), q_.schemes.end(),
+                                   [&](const QuantScheme& s) { return s.codes == (nv ? CodeType::kNvFp4 : CodeType::kMxFp4); });
+    if (!known || scales->dims[0] != g->n || g->n_groups * g->group != g->k)
+      return Corrupt(codes, fmt::format("with scales {}, is none of the schemes of config_groups", ShapeText(*scales)));
+    if (!nv && std::find(scales->data.begin(), scales->data.end(), std::byte{255}) != scales->data.end())
+      return Corrupt(*scales, "numbers are needed: one is NaN");
+    g->codes = codes.data;
+    g->scales = scales->data;
+    TakeInputs();
+    if (!nv) return Ok();
+    SLM_ASSIGN_OR_RETURN(const Tensor* global, Needed(".weight_global_scale"));
+    if (global->dtype != DType::kF32 || global->n_values() != 1) return Corrupt(*global, "F32 [1] is needed");
+    g->global_scale = LoadAs<float>(global->data.data());
+    return std::isfinite(g->global_scale) && g->global_scale > 0 ? Ok() : Corrupt(*global, "a number above 0 is needed");
+  }
+
+  // Four codes a byte, one scale.
+  Status Ternary(const Tensor& codes, GroupedMatrix* g) {
+    g->layout = GroupedLayout::kTernary;
+    g->bits = 2;
+    SLM_ASSIGN_OR_RETURN(const Tensor* scales, Needed(".weight_scale"));
+    if (codes.dims.size() != 2 || codes.dims[0] < 1 || codes.dims[1] < 1 || codes.dims[0] > kMostRows / 4 || codes.dims[1] > kMostRows)
+      return Corrupt(codes, "two dimensions are needed");
+    if (scales->n_values() != 1) return Corrupt(*scales, "one scale is needed");
+    g->n = codes.dims[0] * 4;
+    g->k = g->group = codes.dims[1];
+    g->n_groups = 1;
+    g->one_scale = true;
+    g->scale_form = q_.scale_divides ? ScaleForm::kInverse : ScaleForm::kFloat;
+    g->codes = codes.data;
+    return Scales(*scales, g);
   }
 
   Status UnpackedShape(GroupedMatrix* g) {
@@ -180,7 +252,7 @@ class Joiner {
   // The scheme of the config that these shapes follow.
   Result<QuantScheme> SchemeOf(const Tensor& codes, const Tensor& scales, const GroupedMatrix& g) const {
     for (const QuantScheme& s : q_.schemes) {
-      if (s.bits != 8 && codes.dtype == DType::kI8) continue;
+      if (s.codes != CodeType::kInt) continue;
       const int64_t per_word = 32 / s.bits;
       if (codes.dtype != DType::kI8 && (codes.dtype != DType::kI32 || codes.dims[1] != (g.k + per_word - 1) / per_word)) continue;
       const int64_t groups = s.group == 0 ? 1 : (g.k + s.group - 1) / s.group;

@@ -154,6 +154,113 @@ TEST(JoinGrouped, CompressedTensorsByHand) {
   EXPECT_EQ(Values(one.m, "x.weight"), (std::vector<float>{-256, 0, 254}));
 }
 
+// Four bits in bytes, as layers with rounded activations have them; what belongs to the activations is taken out of the list.
+TEST(JoinGrouped, FourBitsInBytesByHand) {
+  Json bytes = kCompressed;
+  bytes["format"] = "int-quantized";
+  bytes["config_groups"]["group_0"]["input_activations"] = {{"num_bits", 8}, {"dynamic", false}};
+  const auto parts = [](int8_t last) {
+    Parts p;
+    p.Add<int8_t>("x.weight", DType::kI8, {1, 8}, {-8, 7, 0, 1, 2, 3, 4, last}).Halves("x.weight_scale", {1, 2}, {0.5f, 2});
+    p.Add<float>("x.input_scale", DType::kF32, {1}, {0.25f});
+    return p;
+  };
+  Parts p = parts(-5);
+  ASSERT_TRUE(Join(bytes, &p.m).ok());
+  EXPECT_EQ(Values(p.m, "x.weight"), (std::vector<float>{-4, 3.5f, 0, 0.5f, 4, 6, 8, -10}));
+  EXPECT_EQ(p.m.tensors.size(), 1u);
+  EXPECT_EQ(p.m.tensors[0].grouped->facts.highest, 7);
+  for (const int8_t code : {int8_t{8}, int8_t{-9}}) {
+    Parts beyond = parts(code);
+    EXPECT_EQ(Join(bytes, &beyond.m).error().code(), Code::kCorrupt);
+  }
+}
+
+// E2M1: 0x1 0.5, 0x7 6, 0x9 -0.5, 0xf -6; scales E4M3: 0x38 1, 0x40 2, 0x30 0.5; E8M0: 127 is 1, 129 is 4.
+Json Fp4Config(int group) {
+  Json c = kCompressed;
+  c["format"] = group == 16 ? "nvfp4-pack-quantized" : "mxfp4-pack-quantized";
+  c["config_groups"]["group_0"]["weights"] = {
+      {"num_bits", 4}, {"type", "float"}, {"strategy", group == 16 ? "tensor_group" : "group"}, {"group_size", group}};
+  return c;
+}
+Parts Fp4(int group) {
+  Parts p;
+  std::vector<uint8_t> codes(static_cast<size_t>(group));  // one row of two groups
+  codes[0] = 0x71;
+  codes[codes.size() - 1] = 0x9f;
+  p.Add("x.weight_packed", DType::kCount, {1, group}, codes)["x.weight_packed"].foreign_type = "U8";
+  const std::vector<uint8_t> scales = group == 16 ? std::vector<uint8_t>{0x38, 0x40} : std::vector<uint8_t>{127, 129};
+  p.Add("x.weight_scale", DType::kCount, {1, 2}, scales)["x.weight_scale"].foreign_type = group == 16 ? "F8_E4M3" : "U8";
+  if (group == 16) p.Add<float>("x.weight_global_scale", DType::kF32, {1}, {8});  // divides
+  return p;
+}
+TEST(JoinGrouped, Fp4ByHand) {
+  for (const int group : {16, 32}) {
+    Parts p = Fp4(group);
+    const Status joined = Join(Fp4Config(group), &p.m);
+    ASSERT_TRUE(joined.ok()) << joined.error().message();
+    std::vector<float> want(static_cast<size_t>(2 * group), 0.0f);
+    const float first = group == 16 ? 1.0f / 8 : 1, second = group == 16 ? 2.0f / 8 : 4;
+    want[0] = 0.5f * first;
+    want[1] = 6 * first;
+    want[want.size() - 2] = -6 * second;
+    want[want.size() - 1] = -0.5f * second;
+    EXPECT_EQ(Values(p.m, "x.weight"), want);
+    EXPECT_EQ(SameBlockType(*p.m.tensors[0].grouped), group == 16 ? DType::kCount : DType::kMXFP4);
+  }
+}
+TEST(JoinGrouped, RefusesFp4ThatDoesNotFit) {
+  const auto refused = [](int group, auto change) {
+    Parts p = Fp4(group);
+    change(p);
+    const Status s = Join(Fp4Config(group), &p.m);
+    return !s.ok() && s.error().code() == Code::kCorrupt;
+  };
+  EXPECT_TRUE(refused(16, [](Parts& p) { p.Remove("x.weight_global_scale"); }));
+  EXPECT_TRUE(refused(16, [](Parts& p) { p.Remove("x.weight_scale"); }));
+  EXPECT_TRUE(refused(16, [](Parts& p) { p["x.weight_scale"].foreign_type = "U8"; })) << "the scheme is NVFP4";
+  EXPECT_TRUE(refused(16, [](Parts& p) { p["x.weight_packed"].dims = {2, 8}; }));
+  EXPECT_TRUE(refused(32, [](Parts& p) { p["x.weight_scale"].dims = {2, 1}; }));
+  const std::vector<uint8_t> nan = {127, 255};
+  EXPECT_TRUE(refused(32, [&](Parts& p) { p["x.weight_scale"].data = std::as_bytes(std::span(nan)); }));
+}
+
+// Rows 0 to 3 of one column lie in bits 0-1, 2-3, 4-5, 6-7 of the byte; of more packed rows, row r and q give row r + q * rows.
+TEST(JoinGrouped, BitNetByHand) {
+  const auto parts = [] {
+    Parts p;
+    p.Add<uint8_t>("x.weight", DType::kCount, {2, 2}, {0b10'01'00'10, 0b00'00'01'01, 0b01'10'10'00, 0b10'10'10'10});
+    p["x.weight"].foreign_type = "U8";
+    p.Halves("x.weight_scale", {1}, {4});
+    return p;
+  };
+  const std::vector<float> codes = {1, 0, -1, 1, -1, 0, 1, 1, 0, -1, 1, 1, 1, -1, 0, 1};  // [8, 2]
+  const auto times = [&](float scale) {
+    std::vector<float> v = codes;
+    for (float& x : v) x *= scale;
+    return v;
+  };
+  const Json divides = {{"quant_method", "bitnet"}};
+  const Json multiplies = {{"quant_method", "bitnet"}, {"linear_class", "autobitlinear"}, {"quantization_mode", "offline"}};
+  for (const auto& [config, scale] : {std::pair(divides, 0.25f), std::pair(multiplies, 4.0f)}) {
+    Parts p = parts();
+    const Status joined = Join(config, &p.m);
+    ASSERT_TRUE(joined.ok()) << joined.error().message();
+    EXPECT_EQ(Values(p.m, "x.weight"), times(scale));
+    EXPECT_EQ(p.m.tensors[0].grouped->facts.lowest, -1);
+  }
+  Parts odd = parts();
+  odd["x.weight_scale"].dims = {2};
+  EXPECT_EQ(Join(divides, &odd.m).error().code(), Code::kCorrupt);
+  Json online = multiplies;
+  online["quantization_mode"] = "online";
+  EXPECT_EQ(Read(online).error().code(), Code::kUnsupported);
+  Json norms = divides;
+  norms["use_rms_norm"] = true;
+  EXPECT_EQ(Read(norms).error().code(), Code::kUnsupported);
+}
+
 TEST(JoinGrouped, OtherTensorsStayWhereTheyAre) {
   Parts p;
   p.Halves("a.weight", {1}, {1});
@@ -240,7 +347,7 @@ TEST(ReadQuantization, RefusesLayoutsThatItDoesNotRead) {
   EXPECT_EQ(code(kAwq, "group_size", -1), "ok");
   EXPECT_EQ(code(kGptq, "bits", 5), "unsupported");
   EXPECT_EQ(code(kGptq, "checkpoint_format", "marlin"), "unsupported");
-  EXPECT_EQ(code(kCompressed, "format", "nvfp4-pack-quantized"), "unsupported");
+  EXPECT_EQ(code(kCompressed, "format", "marlin-24"), "unsupported");
   EXPECT_EQ(code(kCompressed, "config_groups", nullptr), "corrupt");
   Json floats = kCompressed;
   floats["config_groups"]["group_0"]["weights"]["type"] = "float";

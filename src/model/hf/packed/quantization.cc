@@ -1,4 +1,4 @@
-// See quantization.h. Sources: the configuration classes of AutoAWQ, AutoGPTQ, GPTQModel and compressed-tensors.
+// See quantization.h. Sources: the configuration classes of AutoAWQ, AutoGPTQ, GPTQModel, compressed-tensors, and transformers' BitNet.
 #include "model/hf/packed/quantization.h"
 
 #include <algorithm>
@@ -65,10 +65,11 @@ Status ReadGptq(const Keys& keys, Quantization* q) {
 }
 
 Status CheckFormat(const std::string& format) {
-  if (format == "pack-quantized" || format == "int-quantized" || format == "naive-quantized" || format == "mixed-precision" ||
-      format == "dense")
-    return Ok();
-  return Unsupported("compressed-tensors format " + Quoted(format), "supported: pack-quantized, int-quantized, naive-quantized");
+  for (const char* known :
+       {"pack-quantized", "int-quantized", "naive-quantized", "mixed-precision", "dense", "nvfp4-pack-quantized", "mxfp4-pack-quantized"})
+    if (format == known) return Ok();
+  return Unsupported("compressed-tensors format " + Quoted(format),
+                     "supported: pack-quantized, int-quantized, naive-quantized, nvfp4-pack-quantized, mxfp4-pack-quantized");
 }
 
 Result<QuantScheme> ReadWeightScheme(const Keys& weights) {
@@ -78,7 +79,13 @@ Result<QuantScheme> ReadWeightScheme(const Keys& weights) {
   SLM_RETURN_IF_ERROR(weights.Text("type", &type));
   SLM_RETURN_IF_ERROR(weights.Text("strategy", &strategy));
   SLM_RETURN_IF_ERROR(ReadGroup(weights, "group_size", &s.group));
-  if (type != "int") return Unsupported("compressed-tensors weights of type " + Quoted(type), "supported: int");
+  if (type == "float" && s.bits == 4 && (s.group == 16 || s.group == 32)) {
+    s.codes = s.group == 16 ? CodeType::kNvFp4 : CodeType::kMxFp4;
+    return s;
+  }
+  if (type != "int")
+    return Unsupported(fmt::format("compressed-tensors weights of type {} and {} bits", Quoted(type), s.bits),
+                       "supported: int, and float of 4 bits in groups of 16 (NVFP4) or 32 (MXFP4)");
   if (s.bits != 2 && s.bits != 4 && s.bits != 8)
     return Unsupported(fmt::format("compressed-tensors weights of {} bits", s.bits), "supported: 2, 4, 8");
   if (strategy.empty()) strategy = s.group > 0 ? "group" : "tensor";
@@ -109,6 +116,23 @@ Status ReadCompressed(const Keys& keys, Quantization* q) {
   return Ok();
 }
 
+Status ReadBitNet(const Keys& keys, Quantization* q) {
+  std::string layer = "bitlinear", mode = "offline";
+  bool norm = false;
+  SLM_RETURN_IF_ERROR(keys.Text("linear_class", &layer));
+  SLM_RETURN_IF_ERROR(keys.Text("quantization_mode", &mode));
+  SLM_RETURN_IF_ERROR(keys.Bool("use_rms_norm", &norm));
+  if (layer != "bitlinear" && layer != "autobitlinear")
+    return Unsupported("BitNet layers of class " + Quoted(layer), "supported: bitlinear, autobitlinear");
+  if (layer == "autobitlinear" && mode != "offline")
+    return Unsupported("BitNet weights that are rounded only while the model runs (quantization_mode " + Quoted(mode) + ")",
+                       "use the checkpoint with packed weights, or a GGUF file of the model");
+  if (norm) return Unsupported("BitNet layers with norms of their own (use_rms_norm)", "use another checkpoint of the model");
+  q->scale_divides = layer == "bitlinear";
+  q->schemes = {{2, 0}};
+  return Ok();
+}
+
 Status ReadKeys(const Json& json, Quantization* q) {
   const Keys keys(json);
   SLM_RETURN_IF_ERROR(keys.Text("quant_method", &q->name));
@@ -116,10 +140,12 @@ Status ReadKeys(const Json& json, Quantization* q) {
   q->method = QuantMethod::kOther;
   if (method == "awq") q->method = QuantMethod::kAwq;
   if (method == "gptq") q->method = QuantMethod::kGptq;
+  if (method == "bitnet") q->method = QuantMethod::kBitNet;
   if (method == "compressed-tensors" || method == "compressed_tensors") q->method = QuantMethod::kCompressed;
   if (q->method == QuantMethod::kAwq) return ReadAwq(keys, q);
   if (q->method == QuantMethod::kGptq) return ReadGptq(keys, q);
   if (q->method == QuantMethod::kCompressed) return ReadCompressed(keys, q);
+  if (q->method == QuantMethod::kBitNet) return ReadBitNet(keys, q);
   return Ok();
 }
 

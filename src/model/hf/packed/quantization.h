@@ -6,16 +6,18 @@
 
 #include "base/result.h"
 #include "model/hf/folder.h"
+#include "model/hf/packed/code_type.h"
 #include "model/model.h"
 
 namespace slm::model::hf {
 
-enum class QuantMethod : uint8_t { kNone, kAwq, kGptq, kCompressed, kOther };
+enum class QuantMethod : uint8_t { kNone, kAwq, kGptq, kCompressed, kBitNet, kOther };
 
 // A scheme that the config allows for a matrix. `group` 0: one group a row, or one scale in all.
 struct QuantScheme {
   int bits = 0;
   int64_t group = 0;
+  CodeType codes = CodeType::kInt;
 };
 
 struct Quantization {
@@ -24,6 +26,7 @@ struct Quantization {
   std::vector<QuantScheme> schemes;  // compressed-tensors: of every group of the config; the others: one
   bool any_scheme = false;           // GPTQModel's `dynamic`: some modules have other bits and groups, which their shapes tell
   int zero_offset = 0;               // GPTQ
+  bool scale_divides = false;        // BitNet
 };
 
 // Reads `quantization_config` out of config.json, or the older files quantize_config.json (GPTQ) and quant_config.json (AWQ); kNone

@@ -15,18 +15,48 @@ constexpr const char* kSmallFiles[] = {
     "merges.txt",  "tokenizer.model",        "added_tokens.json", "chat_template.jinja",   "chat_template.json"};
 constexpr size_t kFileLimit = size_t{256} << 20;
 
+ordered_json Inputs(const PackedSpec& s) {
+  if (s.inputs == PackedInputs::kFloat) return nullptr;
+  const bool dynamic = s.inputs == PackedInputs::kDynamic;
+  return {{"num_bits", 8},         {"type", "int"},     {"symmetric", true}, {"strategy", dynamic ? "token" : "tensor"},
+          {"group_size", nullptr}, {"dynamic", dynamic}};
+}
+
+ordered_json Fp4(const PackedSpec& s) {
+  const bool nv = s.codes == CodeType::kNvFp4;
+  return {{"num_bits", 4},
+          {"type", "float"},
+          {"symmetric", true},
+          {"strategy", nv ? "tensor_group" : "group"},
+          {"group_size", s.group},
+          {"dynamic", false},
+          {"scale_dtype", nv ? "torch.float8_e4m3fn" : "torch.uint8"},
+          {"zp_dtype", nv ? "torch.float8_e4m3fn" : "torch.uint8"}};
+}
+
+const char* FormatOf(const PackedSpec& s) {
+  if (s.codes != CodeType::kInt) return s.codes == CodeType::kNvFp4 ? "nvfp4-pack-quantized" : "mxfp4-pack-quantized";
+  return s.inputs == PackedInputs::kFloat ? "pack-quantized" : "int-quantized";
+}
+
+ordered_json Integers(const PackedSpec& s) {
+  return {{"num_bits", s.bits},
+          {"type", "int"},
+          {"symmetric", s.symmetric},
+          {"strategy", s.group > 0 ? "group" : "channel"},
+          {"group_size", s.group > 0 ? ordered_json(s.group) : ordered_json(nullptr)},
+          {"dynamic", false},
+          {"actorder", s.act_order ? ordered_json("group") : ordered_json(nullptr)}};
+}
+
 ordered_json Compressed(const PackedSpec& s) {
-  const ordered_json weights = {{"num_bits", s.bits},
-                                {"type", "int"},
-                                {"symmetric", s.symmetric},
-                                {"strategy", s.group > 0 ? "group" : "channel"},
-                                {"group_size", s.group > 0 ? ordered_json(s.group) : ordered_json(nullptr)},
-                                {"dynamic", false},
-                                {"actorder", s.act_order ? ordered_json("group") : ordered_json(nullptr)}};
-  const ordered_json group = {
-      {"targets", {"Linear"}}, {"weights", weights}, {"input_activations", nullptr}, {"output_activations", nullptr}};
-  return {{"quant_method", "compressed-tensors"},  {"format", "pack-quantized"}, {"quantization_status", "compressed"},
-          {"config_groups", {{"group_0", group}}}, {"ignore", s.left_float},     {"kv_cache_scheme", nullptr}};
+  const ordered_json group = {{"targets", {"Linear"}},
+                              {"weights", s.codes == CodeType::kInt ? Integers(s) : Fp4(s)},
+                              {"input_activations", Inputs(s)},
+                              {"output_activations", nullptr},
+                              {"format", FormatOf(s)}};
+  return {{"quant_method", "compressed-tensors"},  {"format", FormatOf(s)},  {"quantization_status", "compressed"},
+          {"config_groups", {{"group_0", group}}}, {"ignore", s.left_float}, {"kv_cache_scheme", nullptr}};
 }
 
 ordered_json Describe(const PackedSpec& s) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "model/hf/packed/code_type.h"
 
 namespace slm::model::hf {
 
@@ -13,13 +14,17 @@ namespace slm::model::hf {
 Result<std::vector<std::pair<std::string, std::string>>> SmallFiles(const std::string& folder);
 
 enum class PackedFormat : uint8_t { kAwq, kGptq, kGptqV2, kCompressed };
+// What the layers do with their inputs, compressed-tensors only: leave them float, round each token to 8 bits, or all by one scale.
+enum class PackedInputs : uint8_t { kFloat, kDynamic, kStatic };
 
 struct PackedSpec {
   PackedFormat format = PackedFormat::kAwq;
   int bits = 4;
   int64_t group = 0;  // columns; 0: one group a row
   bool symmetric = false;
-  bool act_order = false;               // columns of a group lie apart
+  bool act_order = false;           // columns of a group lie apart
+  CodeType codes = CodeType::kInt;  // the others: compressed-tensors only
+  PackedInputs inputs = PackedInputs::kFloat;
   std::vector<std::string> left_float;  // modules of linear layers that are not packed
 };
 
