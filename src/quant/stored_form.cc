@@ -34,15 +34,12 @@ void StoreRow(const StoredForm& form, Search search, std::span<const float> w, c
     return;
   }
   const auto group = static_cast<size_t>(form.grid->group);
-  if (form.storage == Storage::kLpbq) return StoreLpbqRow(search, w, static_cast<int>(group), u, values);
+  if (form.storage == Storage::kLpbq || form.grid->row_multiples > 0) return StoreLpbqRow(search, w, static_cast<int>(group), u, values);
   if (form.storage != Storage::kGrid) return StoreFp4Row(Fp4Of(form.storage), search, w, u, values);
   std::vector<uint8_t> codes(group);
-  std::vector<Grid> of_row(form.grid->row_multiples > 0 ? w.size() / group : 0);
-  if (!of_row.empty()) ChooseLpbqGrids(*form.grid, search, w, u, of_row.data());
   for (size_t at = 0; at < w.size(); at += group) {
     Grid grid;
-    if (!of_row.empty()) grid = of_row[at / group];
-    else ChooseBlock(*form.grid, search, w.subspan(at, group), u ? u + at : nullptr, &grid);
+    ChooseBlock(*form.grid, search, w.subspan(at, group), u ? u + at : nullptr, &grid);
     AssignCodes(grid, form.grid->bits, w.subspan(at, group), nullptr, codes.data());
     for (size_t i = 0; i < group; ++i) values[at + i] = ValueOf(grid, codes[i]);
   }
