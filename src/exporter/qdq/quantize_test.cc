@@ -59,7 +59,8 @@ StaticGraph Small() {
 }
 
 float ScaleOf(const onnx::Graph& g, const std::string& value) {
-  const auto t = std::find_if(g.initializers.begin(), g.initializers.end(), [&](const onnx::Tensor& i) { return i.name == value + ".scale"; });
+  const auto t =
+      std::find_if(g.initializers.begin(), g.initializers.end(), [&](const onnx::Tensor& i) { return i.name == value + ".scale"; });
   float scale = -1;
   if (t != g.initializers.end()) std::memcpy(&scale, t->data.data(), 4);
   return scale;

@@ -62,11 +62,13 @@ TEST(ObserveActivations, ScoresAreScaledProducts) {
   const Opened o = Open("llama");
   const CalibrationText one{.sequences = {{20}}, .source = "", .sha256 = "", .seed = 0};
   const ActivationSpans spans = ObserveActivations(o.decoder, one, 0, o.work()).Take();
-  const ActivationSpans kept = ObserveActivations(o.decoder, {.sequences = {{20, 48}}, .source = "", .sha256 = "", .seed = 0}, 1, o.work()).Take();
+  const ActivationSpans kept =
+      ObserveActivations(o.decoder, {.sequences = {{20, 48}}, .source = "", .sha256 = "", .seed = 0}, 1, o.work()).Take();
   const auto& c = o.model->config;
   // The query projection of the normed embedding, in double.
   const auto table = model::DequantizeAll(*o.model->Find(model::Role::kEmbedding));
-  const auto norm = model::DequantizeAll(*o.model->Find(model::Role::kAttnNorm, 0)), w = model::DequantizeAll(*o.model->Find(model::Role::kQ, 0));
+  const auto norm = model::DequantizeAll(*o.model->Find(model::Role::kAttnNorm, 0)),
+             w = model::DequantizeAll(*o.model->Find(model::Role::kQ, 0));
   const auto e = static_cast<size_t>(c.d_model), d = static_cast<size_t>(c.head_dim);
   double power = 0;
   for (size_t j = 0; j < e; ++j) power += double{table[20 * e + j]} * table[20 * e + j];
@@ -99,8 +101,10 @@ TEST(ObserveActivations, Refusals) {
 
 TEST(QuantizeMatrices, EveryMatrixByItsScheme) {
   const Opened o = Open("llama");
-  StaticRecipe recipe{.body = ParseScheme("lpbq-g32").value(), .down = ParseScheme("w8-sym-channel").value(),
-                      .head = ParseScheme("w8-sym-channel").value(), .how = Recipes()[0]};
+  StaticRecipe recipe{.body = ParseScheme("lpbq-g32").value(),
+                      .down = ParseScheme("w8-sym-channel").value(),
+                      .head = ParseScheme("w8-sym-channel").value(),
+                      .how = Recipes()[0]};
   CalibrationText text{.sequences = {}, .source = "", .sha256 = "", .seed = 0};
   for (int32_t s = 0; s < 8; ++s) {
     auto& tokens = text.sequences.emplace_back();
