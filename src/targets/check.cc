@@ -15,7 +15,7 @@ std::vector<NodeVerdict> Verdicts(const Flat& flat, const Description& d) {
   for (size_t i = 0; i < out.size(); ++i) {
     const int at = static_cast<int>(i);
     const FlatNode& n = flat.nodes[i];
-    if (n.owner >= 0 && out[static_cast<size_t>(n.owner)].verdict != Verdict::kNative) {
+    if (d.whole_bodies && n.owner >= 0 && out[static_cast<size_t>(n.owner)].verdict != Verdict::kNative) {
       out[i] = out[static_cast<size_t>(n.owner)];
       out[i].reason = "inside of " + flat.nodes[static_cast<size_t>(n.owner)].node.op_type + ", which is not native";
       continue;

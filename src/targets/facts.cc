@@ -192,9 +192,14 @@ void InferNode(Flat& flat, int index) {
   for (size_t i = 0; i < n.node.inputs.size(); ++i)
     if (const Value* v = flat.Input(index, i)) fixed &= v->fixed, any = true;
   if (!fixed || !any) return;
-  for (const std::string& out : n.node.outputs)
-    if (!out.empty()) flat.values[out].fixed = true;
-  if (!IsQuantizer(n.node)) Compute(flat, index);
+  bool small = !IsQuantizer(n.node);
+  for (const std::string& name : n.node.outputs) {
+    if (name.empty()) continue;
+    Value& out = flat.values[name];
+    out.fixed = true;
+    small &= out.n_values() >= 0 && out.n_values() <= kSmall;
+  }
+  if (small) Compute(flat, index);
 }
 
 }  // namespace slm::targets

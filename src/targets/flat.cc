@@ -5,11 +5,12 @@
 
 #include <algorithm>
 #include <set>
+#include <tuple>
 
 namespace slm::targets {
 namespace {
 
-constexpr size_t kMostNodes = size_t{1} << 20;  // functions that call functions grow like powers
+constexpr size_t kMostNodes = size_t{1} << 18;  // functions that call functions grow like powers
 constexpr int kDeepest = 64;
 
 // Names inside a function or a body become names of the whole.
@@ -32,7 +33,9 @@ struct Scope {
 
 class Flattener {
  public:
-  Flattener(const onnx::Model& m, const CheckOptions& o) : m_(m), o_(o) {}
+  Flattener(const onnx::Model& m, const CheckOptions& o) : m_(m), o_(o) {
+    for (const onnx::Function& f : m.functions) functions_[{f.domain, f.name, f.overload}] = &f;
+  }
 
   Result<Flat> Run() {
     Scope top;
@@ -95,9 +98,8 @@ class Flattener {
   }
 
   const onnx::Function* FunctionOf(const onnx::Node& n) const {
-    for (const onnx::Function& f : m_.functions)
-      if (f.domain == n.domain && f.name == n.op_type && f.overload == n.overload) return &f;
-    return nullptr;
+    const auto at = functions_.find({n.domain, n.op_type, n.overload});
+    return at == functions_.end() ? nullptr : at->second;
   }
 
   // `caller`, `function`: of a function's nodes, whose attributes may repeat the caller's.
@@ -160,6 +162,7 @@ class Flattener {
   const onnx::Model& m_;
   const CheckOptions& o_;
   Flat flat_;
+  std::map<std::tuple<std::string, std::string, std::string>, const onnx::Function*> functions_;
   std::set<std::string> open_, fixed_dims_;
 };
 

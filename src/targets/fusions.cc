@@ -12,6 +12,10 @@ namespace {
 
 using Nodes = std::vector<int>;
 
+// Bounds of a search around one node: no pattern is wider, and a hostile graph costs no more.
+constexpr int kMostPassed = 8;
+constexpr int kMostReaders = 64;
+
 class FusionFinder {
  public:
   FusionFinder(const Flat& flat, std::vector<NodeVerdict>& verdicts, const Description& target)
@@ -46,7 +50,11 @@ class FusionFinder {
   // The value that an input is, before casts and quantizing: its name, and who makes it.
   std::string Source(int i, size_t input) const {
     std::string name = input < At(i).inputs.size() ? At(i).inputs[input] : "";
-    for (const Value* v = flat_.Find(name); v && Passes(v->producer); v = flat_.Find(name)) name = At(v->producer).inputs[0];
+    for (int step = 0; step < kMostPassed; ++step) {
+      const Value* v = flat_.Find(name);
+      if (!v || !Passes(v->producer) || At(v->producer).inputs.empty()) break;
+      name = At(v->producer).inputs[0];
+    }
     return name;
   }
   int Up(int i, size_t input) const {
@@ -55,11 +63,16 @@ class FusionFinder {
   }
   // Readers of an output behind casts and quantizing.
   void Readers(int i, Nodes& out) const {
+    int budget = kMostReaders;
+    Readers(i, out, budget, 0);
+  }
+  void Readers(int i, Nodes& out, int& budget, int passed) const {
     for (const std::string& name : At(i).outputs)
       if (const Value* v = flat_.Find(name))
         for (const int reader : v->consumers) {
-          if (Passes(reader)) Readers(reader, out);
-          else if (std::find(out.begin(), out.end(), reader) == out.end()) out.push_back(reader);
+          if (--budget < 0) return;
+          if (!Passes(reader)) out.push_back(reader);
+          else if (passed < kMostPassed) Readers(reader, out, budget, passed + 1);
         }
   }
   int Reader(int i, std::initializer_list<std::string_view> ops) const {

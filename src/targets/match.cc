@@ -39,6 +39,16 @@ class RowMatch {
   }
   bool widened() const { return widened_; }
 
+  // When a type is the misfit: where, and what the row takes there.
+  struct TypeMisfit {
+    const char* side = nullptr;
+    size_t index = 0;
+    TypeSet got = 0, allowed = 0;
+    bool SamePlace(const TypeMisfit& o) const { return side && o.side && std::string_view(side) == o.side && index == o.index; }
+    std::string Text() const { return fmt::format("{} {} of type {}; taken: {}", side, index, TypeNames(got), TypeNames(allowed)); }
+  };
+  const TypeMisfit& type_misfit() const { return type_misfit_; }
+
  private:
   std::string Border() const {
     bool input = false, output = false;
@@ -61,6 +71,10 @@ class RowMatch {
   std::string Inputs() {
     for (const size_t i : row_.absent)
       if (flat_.Input(index_, i)) return fmt::format("input {} is given", i);
+    for (const size_t i : row_.blocked)
+      if (const int from = flat_.Producer(index_, i);
+          !Is(flat_, from, "DequantizeLinear") || IntOr(flat_.nodes[static_cast<size_t>(from)].node, "block_size", 0) == 0)
+        return fmt::format("input {} has no scales in blocks", i);
     for (const size_t i : row_.constant)
       if (const Value* v = flat_.Input(index_, i); v && !v->fixed) return fmt::format("input {} is not a constant", i);
     for (const size_t i : row_.variable)
@@ -82,8 +96,9 @@ class RowMatch {
     }
     return "";
   }
-  static std::string Wrong(const char* what, size_t i, TypeSet got, TypeSet allowed) {
-    return fmt::format("{} {} of type {}; taken: {}", what, i, TypeNames(got), TypeNames(allowed));
+  std::string Wrong(const char* side, size_t i, TypeSet got, TypeSet allowed) {
+    type_misfit_ = {side, i, got, allowed};
+    return type_misfit_.Text();
   }
 
   std::string Ranks() const {
@@ -129,6 +144,7 @@ class RowMatch {
   const Row& row_;
   const bool unit_;
   bool widened_ = false;
+  TypeMisfit type_misfit_;
 };
 
 // A size that only a run tells: an open dimension, or what comes out of a loop or of an operator whose values decide the shape.
@@ -156,6 +172,7 @@ NodeVerdict MatchOwn(const Flat& flat, int node, const Description& d) {
         d.shapes_source};
   std::string misfit;
   const Row* nearest = nullptr;
+  RowMatch::TypeMisfit types;  // of all native rows that fail at one place together
   for (const Row& row : rows->second) {
     RowMatch match(flat, node, d, row);
     const std::string why = match.Misfit();
@@ -170,7 +187,13 @@ NodeVerdict MatchOwn(const Flat& flat, int node, const Description& d) {
       if (row.native && match.widened()) out.warning = "computed in a wider type, between casts";
       return out;
     }
-    if (row.native || !nearest) misfit = why, nearest = &row;
+    if (!row.native && nearest) continue;
+    const bool joined = nearest && nearest->native && types.SamePlace(match.type_misfit());
+    const TypeSet before = joined ? types.allowed : 0;
+    types = match.type_misfit();
+    types.allowed |= before;
+    misfit = joined ? types.Text() : why;
+    nearest = &row;
   }
   return {Verdict::kFallback, misfit, nearest->replacement, nearest->applied_by, "", "", nearest->source};
 }

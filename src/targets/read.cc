@@ -66,6 +66,7 @@ class DescriptionReader {
     root_.Text("title", &d_.title);
     root_.Text("runtime", &d_.runtime);
     root_.Flag("quantized_units", &d_.quantized_units);
+    root_.Flag("whole_bodies", &d_.whole_bodies);
     if (const json* sources = root_.Find("sources")) {
       JsonObject list(*sources, At("sources"), errors_);
       if (sources->is_object())
@@ -217,6 +218,7 @@ class DescriptionReader {
     o.Range("rank", &row.least_rank, &row.most_rank);
     row.constant = o.Indices("constant");
     row.variable = o.Indices("variable");
+    row.blocked = o.Indices("blocked");
     row.absent = o.Indices("absent");
     AttributesOf(o, row);
     o.Flag("border", &row.border);

@@ -40,6 +40,7 @@ struct Row {
   TypeList in, out;
   int64_t least_rank = 0, most_rank = INT64_MAX;  // of tensors, inputs and outputs
   std::vector<size_t> constant, variable;         // inputs that must (must not) be fixed
+  std::vector<size_t> blocked;                    // inputs of DequantizeLinear with scales in blocks
   std::vector<size_t> absent;                     // inputs that must be left out
   std::vector<AttributeRule> attributes;
   bool inside = false;  // only where no value is the graph's input or output
@@ -67,6 +68,7 @@ struct Description {
   std::map<std::string, std::string> sources;  // key -> what it is, in words
   std::map<std::string, TypeSet> types;        // named sets
   bool static_only = false;
+  bool whole_bodies = false;     // a body of If, Loop or Scan goes where its node goes; else its nodes are placed one by one
   bool quantized_units = false;  // an operator between DequantizeLinear and QuantizeLinear is one operator on codes
   int64_t most_rank = INT64_MAX;
   std::string shapes_reason, shapes_source;

@@ -31,25 +31,44 @@ def check(model, target, *words):
 
 
 def verdicts(document):
-    return {node: o["verdict"] for o in document["ops"] for node in o["nodes"]}
+    # A node of a body is named "loop/body:node"; traces have the last part only.
+    return {node.rsplit(":", 1)[-1]: o["verdict"] for o in document["ops"] for node in o["nodes"]}
 
 
 class Truth(unittest.TestCase):
     def test_qnn_traces(self):
-        golden = json.loads((SOURCE / "tests/tiny/targets/qnn_htp.json").read_text())
-        self.assertEqual(golden["versions"]["onnxruntime-qnn"], "2.7.0")
+        self.compare("qnn-htp-v73", "qnn_htp.json", ("onnxruntime-qnn", "2.7.0"), 290, 25)
+
+    def test_webgpu_placements(self):
+        self.compare("webgpu", "webgpu.json", ("onnxruntime-ep-webgpu", "0.4.0"), 290, 55)
+
+    def test_an_exported_model(self):
+        """What slm check says of a model is what the providers said of its export."""
+        for target, file in (("qnn-htp-v73", "exported_qnn.json"), ("webgpu", "exported_webgpu.json")):
+            golden = json.loads((SOURCE / "tests/tiny/targets" / file).read_text())
+            dims = [word for name, size in golden.get("dims", {}).items() for word in ("--dim", f"{name}={size}")]
+            ours = verdicts(check(MODELS / "qwen3", target, *dims)[0])
+            theirs = golden["graphs"]["qwen3"]["nodes"]
+            self.assertEqual(set(ours), set(theirs))
+            for node, verdict in theirs.items():
+                if ours[node] != "folded":  # the optimizers were off
+                    self.assertEqual(ours[node] == "native", verdict["verdict"] == "native", f"{target}: {node}: {verdict}")
+
+    def compare(self, target, file, version, least, least_refused):
+        golden = json.loads((SOURCE / "tests/tiny/targets" / file).read_text())
+        self.assertEqual(golden["versions"][version[0]], version[1])
         compared = refused = 0
         for name, graph in golden["graphs"].items():
-            ours = verdicts(check(GRAPHS / f"{name}.onnx", "qnn-htp-v73")[0])
-            # The compiler renames a few transposes that it moves; the others must all be told alike.
+            ours = verdicts(check(GRAPHS / f"{name}.onnx", target)[0])
+            # The runtime renames transposes that it moves, with what quantizes them; the others must all be told alike.
             known = {k: v for k, v in graph["nodes"].items() if k in ours}
-            self.assertGreaterEqual(len(known), 0.8 * len(ours), name)
+            self.assertGreaterEqual(len(known), 0.7 * len(ours), name)
             for node, theirs in known.items():
                 self.assertEqual(ours[node] == "native", theirs["verdict"] == "native", f"{name}: {node}: {theirs}")
                 compared += 1
                 refused += theirs["verdict"] != "native"
-        self.assertGreater(compared, 290)
-        self.assertGreater(refused, 25)
+        self.assertGreater(compared, least)
+        self.assertGreater(refused, least_refused)
 
     def test_one_operator_graphs(self):
         if not all(importlib.util.find_spec(m) for m in ("onnx", "numpy")):
@@ -88,8 +107,8 @@ def exempt(name, theirs):
     """Where a graph of one operator is no measure of that operator in a graph."""
     if name.startswith(("Shape/", "Size/")):
         return True  # of fixed sizes: folded
-    if name.startswith("Transpose/") and "expanded" in theirs:
-        return True  # moved past QuantizeLinear by the runtime, and then between integers that no float graph has
+    if "expanded" in theirs and theirs["verdict"] != "native":
+        return True  # a transpose that the runtime moved past QuantizeLinear, between codes: no graph has it
     return False
 
 
@@ -152,12 +171,12 @@ class CommandLine(unittest.TestCase):
     def test_models_are_checked_as_exported(self):
         with tempfile.TemporaryDirectory() as folder:
             out = pathlib.Path(folder) / "genai"
-            self.assertEqual(slm("export", MODELS / "llama.gguf", "--to", "genai", "-o", out).returncode, 0)
-            for model in (MODELS / "llama.gguf", MODELS / "qwen2"):
+            self.assertEqual(slm("export", MODELS / "gemma3.gguf", "--to", "genai", "-o", out).returncode, 0)
+            for model in (MODELS / "gemma3.gguf", MODELS / "qwen3"):
                 document, code = check(model, "cpu-x86")
                 self.assertEqual((code, document["blocked"], document["fallback"]), (0, 0, 0), model)
             written, _ = check(out, "webgpu")
-            source, _ = check(MODELS / "llama.gguf", "webgpu")
+            source, _ = check(MODELS / "gemma3.gguf", "webgpu")
             key = lambda d: sorted((o["domain"], o["op"], o["verdict"], o["count"]) for o in d["ops"])
             self.assertEqual(key(written), key(source))
             self.assertEqual(written["memory"], source["memory"])

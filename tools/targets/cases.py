@@ -113,6 +113,10 @@ def reductions():
         )
         yield f"CumSum/{form}", shaped("CumSum", form, (1, 4, 64), [np.array(1, np.int64)])
 
+    for kind in ("ReduceSum", "ReduceMax", "ReduceMin", "ReduceMean"):
+        for form, tag in ((T.INT32, "i32"), (T.INT64, "i64")):
+            yield f"{kind}/{tag}", shaped(kind, form, (1, 4, 1), [np.array([-1], np.int64)])
+
 
 def shapes():
     i64 = lambda *v: np.array(v, np.int64)

@@ -1,6 +1,6 @@
 """Asks a compiler which operators it takes: each graph goes through ONNX Runtime with an execution provider, whose own word is kept.
 
-  measure.py --provider cpu|qnn|webgpu|openvino [--soc 60] [--graphs FOLDER] --out FILE.json
+  measure.py --provider cpu|qnn|webgpu|openvino [--soc 60] [--graphs FOLDER] [--dim NAME=N] --out FILE.json
 
 Without --graphs the graphs are those of cases.py, one operator each (node "asked"). With it, every .onnx file of the folder, all nodes.
 Needs the packages onnxruntime 1.31.1 and, for the provider, onnxruntime-qnn 2.7.0, onnxruntime-ep-webgpu 0.4.0 (with a Vulkan
@@ -59,7 +59,7 @@ def asked(found):
     return {"verdict": "fallback" if bad else "native", "expanded": sorted({v.get("op", "?") for v in inner})}
 
 
-def worker(provider, soc, jobs, results):
+def worker(provider, soc, dims, jobs, results):
     import onnxruntime as ort
 
     ort.set_default_logger_severity(4)
@@ -75,6 +75,8 @@ def worker(provider, soc, jobs, results):
             options = ort.SessionOptions()
             options.log_severity_level = 4
             options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+            for name, size in dims.items():
+                options.add_free_dimension_override_by_name(name, size)
             options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
             found, error = {}, None
             if provider == "qnn":
@@ -85,8 +87,10 @@ def worker(provider, soc, jobs, results):
             elif provider != "cpu":
                 options.add_provider_for_devices(devices, {})
             try:
-                path = pathlib.Path(folder) / "m.onnx"
-                path.write_bytes(data)
+                path = data
+                if isinstance(data, bytes):
+                    path = pathlib.Path(folder) / "m.onnx"
+                    path.write_bytes(data)
                 session = (
                     ort.InferenceSession(str(path), options, enable_fallback=False)
                     if provider != "cpu"
@@ -105,7 +109,7 @@ def worker(provider, soc, jobs, results):
 def graphs(folder):
     if folder:
         for path in sorted(pathlib.Path(folder).glob("*.onnx")):
-            yield path.stem, path.read_bytes()
+            yield path.stem, path  # it may have data beside it
     else:
         import cases
 
@@ -113,13 +117,13 @@ def graphs(folder):
             yield name, model.SerializeToString()
 
 
-def measure(provider, soc, folder):
+def measure(provider, soc, folder, dims):
     context = multiprocessing.get_context("spawn")
     rows, process = {}, None
     for case, data in graphs(folder):
         if process is None or not process.is_alive():
             jobs, results = context.Queue(), context.Queue()
-            process = context.Process(target=worker, args=(provider, soc, jobs, results), daemon=True)
+            process = context.Process(target=worker, args=(provider, soc, dims, jobs, results), daemon=True)
             process.start()
         jobs.put((case, data))
         for _ in range(240):
@@ -152,12 +156,16 @@ if __name__ == "__main__":
     parser.add_argument("--provider", required=True, choices=["cpu", *PACKAGES])
     parser.add_argument("--soc", type=int, default=60)
     parser.add_argument("--graphs")
+    parser.add_argument("--dim", action="append", default=[], help="NAME=N: fixes an open dimension")
     parser.add_argument("--out", required=True)
     o = parser.parse_args()
+    dims = {name: int(size) for name, size in (d.split("=") for d in o.dim)}
     document = {"provider": o.provider, "versions": versions(o.provider)}
     if o.provider == "qnn":
         document["soc_model"] = o.soc
-    document["graphs" if o.graphs else "cases"] = measure(o.provider, o.soc, o.graphs)
+    if dims:
+        document["dims"] = dims
+    document["graphs" if o.graphs else "cases"] = measure(o.provider, o.soc, o.graphs, dims)
     part = "graphs" if o.graphs else "cases"
     head = {k: v for k, v in document.items() if k != part}
     lines = ",\n".join(f"    {json.dumps(k)}: {json.dumps(v)}" for k, v in document[part].items())

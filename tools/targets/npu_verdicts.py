@@ -3,7 +3,8 @@
   npu_verdicts.py PLATFORM RAW.json OUT.json
 
 RAW.json: case -> "OK", or what the compiler printed. The compiler comes with OpenVINO's Windows package, which also runs under Wine: a
-program of openvino/c/openvino.h that sets NPU_COMPILER_TYPE to PLUGIN and NPU_PLATFORM, then reads and compiles each graph for the device NPU."""
+program of openvino/c/openvino.h that sets NPU_COMPILER_TYPE to PLUGIN and NPU_PLATFORM, then reads and compiles each graph for NPU.
+"""
 
 import json
 import re
