@@ -253,7 +253,8 @@ class Walk final : public Calibration {
   }
   Factors SmoothFold(FoldPlace place, const LayerWeights& weights, const Tensor* first, std::span<const FoldMember> members) const {
     const ActivationSample& sample = samples_[input_of_.at(first)];
-    SmoothOptions o{.points = recipe_.fold_points, .range = task_.range};
+    SmoothOptions o{.points = recipe_.fold_points};
+    if (task_.range) o.range.rule = *task_.range;
     o.weight_bits = std::min(members[0].form.block().bits, 8);
     if (task_.inputs == backend::InputRounding::kStatic) o.grid = ActivationGrid::kStatic;
     Smoothing s = SmoothMembers(sample, members, weights.Tied(place), o);
@@ -261,8 +262,7 @@ class Walk final : public Calibration {
   }
 
   // What the products of `c` read, as integers.
-  void RoundInputs(Candidate* c) const {
-    if (!rounds_inputs()) return;
+  void RoundInputs(Candidate* c, RangeRule rule) const {
     c->grids.assign(statistics_.size(), {task_.inputs, 0});
     c->largest.assign(statistics_.size(), 0);
     if (task_.inputs != backend::InputRounding::kStatic) return;
@@ -270,7 +270,7 @@ class Walk final : public Calibration {
       if (!IsRounded(t)) continue;
       const size_t i = input_of_.at(t.tensor);
       if (c->largest[i] > 0) continue;  // of another matrix that reads it
-      c->grids[i].most = samples_[i].RangeOf(t.fold, task_.range).high;
+      c->grids[i].most = samples_[i].RangeOf(t.fold, {.rule = rule}).high;
       c->largest[i] = samples_[i].RangeOf(t.fold, {}).high;
     }
   }
@@ -309,7 +309,6 @@ class Walk final : public Calibration {
   }
 
   Status RoundAll(int layer, bool gptq, Candidate* c) {
-    RoundInputs(c);
     for (size_t input = 0; input < statistics_.size(); ++input) {
       Rounder rounder(machine_, statistics_[input], RoundingFor(gptq));
       for (const LayerTensor& t : c->weights.tensors()) {
@@ -318,7 +317,28 @@ class Walk final : public Calibration {
         SLM_ASSIGN_OR_RETURN(c->rounded[t.tensor], rounder.Round(t, task_.matrices.at(t.tensor)));
       }
     }
-    return Judge(layer, c);
+    return JudgeRanges(layer, c);
+  }
+
+  // The same with inputs rounded as the task wants them, of several rules for ranges by the one with the least error.
+  Status JudgeRanges(int layer, Candidate* c) {
+    if (!rounds_inputs()) return Judge(layer, c);
+    std::vector<RangeRule> rules = {RangeRule::kMinMax};  // of dynamic ones any
+    if (task_.inputs == backend::InputRounding::kStatic && task_.range) rules = {*task_.range};
+    else if (task_.inputs == backend::InputRounding::kStatic)
+      rules = {RangeRule::kMinMax, RangeRule::kPercentile, RangeRule::kMse, RangeRule::kEntropy};
+    std::vector<backend::InputGrid> best;
+    double least = 0;
+    for (const RangeRule rule : rules) {
+      RoundInputs(c, rule);
+      SLM_RETURN_IF_ERROR(Judge(layer, c));
+      if (!best.empty() && !(c->error < least)) continue;
+      best = c->grids;
+      least = c->error;
+    }
+    c->grids = std::move(best);
+    c->error = least;
+    return Ok();
   }
 
   // The error of the layer's output on the first sequences.

@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,7 +35,7 @@ struct CalibrationTask {
   std::map<const model::Tensor*, StoredForm> matrices;  // that are rounded; the others stay as they are
   VectorTypes vectors = VectorTypes::kF32;
   backend::InputRounding inputs = backend::InputRounding::kNone;  // what products will read
-  RangeOptions range = {};                                        // of kStatic
+  std::optional<RangeRule> range = {};                            // of kStatic; none: of each layer the one with the least error
 };
 CalibrationTask TaskOf(const Plan& plan);
 

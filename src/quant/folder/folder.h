@@ -6,6 +6,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,7 +30,7 @@ struct FolderRecipe {
   bool symmetric = false;
   Storage storage = Storage::kGrid;  // the others: compressed-tensors only; bits and group are those of the storage
   model::hf::PackedInputs inputs = model::hf::PackedInputs::kFloat;  // compressed-tensors; kStatic needs calibration
-  RangeOptions range = {};                                           // of kStatic
+  std::optional<RangeRule> range = {};                               // of kStatic; none: of each layer the one with the least error
   Recipe how;  // of rounding: its search and its calibration; types and budgets are of GGUF files
 };
 

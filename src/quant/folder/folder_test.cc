@@ -87,7 +87,6 @@ TEST(Folder, RoundedInputsAndOtherStorages) {
       SCOPED_TRACE(std::string(how) + " " + SchemeOf(r) + " " + std::to_string(static_cast<int>(r.inputs)));
       r.how = Named(how);
       r.how.smooth = r.inputs != PackedInputs::kFloat;
-      r.range.rule = RangeRule::kPercentile;
       const auto one = Write("llama", r, 1), two = Write("llama", r, 2);
       ASSERT_TRUE(one.ok()) << one.error().message();
       EXPECT_TRUE(one.value().bytes == two.value().bytes) << "any number of threads";
