@@ -57,7 +57,7 @@ ValueId Emitter::Numbers(const std::string& name, std::vector<float> values) {
   return g_.AddValue({Unique(name), {n}, graph::ElementType::kF32, std::move(constant)});
 }
 
-// One row for now: BuildGraph of the door puts in as many as the context has.
+// One row stands in: BuildGraph of the door puts in as many as the context has.
 ValueId Emitter::Table(const std::string& name, int64_t half) {
   const ValueId v = Numbers(name, std::vector<float>(static_cast<size_t>(half)));
   g_.values[v].shape = {1, half};

@@ -23,6 +23,8 @@ constexpr struct Row {
 #undef SLM_NODE
 };
 
+constexpr int64_t kMostKept = int64_t{1} << 25;  // values: 256 MiB; the mask of 131072 tokens takes a hundredth
+
 std::string NameOf(const onnx::Node& n) { return n.domain.empty() ? n.op_type : n.domain + "." + n.op_type; }
 
 bool IsStandard(const onnx::Node& n, const char* op) { return n.domain.empty() && n.op_type == op; }
@@ -112,6 +114,9 @@ Result<Values> Computed(const Call& c) {
     }
     SLM_ASSIGN_OR_RETURN(auto made, w.calls.Run(c.node, inputs));
     for (size_t i = 0; i < out.size(); ++i) {
+      w.n_kept += made[i].size();
+      if (w.n_kept > kMostKept)
+        return Error(Code::kLimit, "masks and shapes of more values than any decoder's", "export the model in another form");
       if (per_call) out[i]->at.push_back(std::move(made[i]));
       else out[i]->array = std::make_shared<const Array>(std::move(made[i]));
     }

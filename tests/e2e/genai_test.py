@@ -140,15 +140,18 @@ class GenAi(unittest.TestCase):
             self.skipTest("fetches the demo model; SLM_NEED_ORT=1 asks for it")
         import onnxruntime_genai as genai
         path = json.loads(slm("fetch", "smollm2-135m-instruct", "--json").stdout.splitlines()[-1])["path"]
-        model = genai.Model(str(self.export(path, "demo", "--ctx", 256)))
+        folder = self.export(path, "demo", "--ctx", 256)
+        model = genai.Model(str(folder))
         tokenizer = genai.Tokenizer(model)
         for prompt in ("The cat sat on the mat and", "Why is the sky blue? 12345\n\tna\u00efve \u4e1c\u4eac"):
-            want = json.loads(slm("run", path, "--raw", "--compute", "f32", "-n", 24, "-p", prompt, "--json").stdout)["text"]
+            words = ("--raw", "--compute", "f32", "-n", 64, "-p", prompt, "--json")
+            want = json.loads(slm("run", path, *words).stdout)["text"]
+            self.assertEqual(json.loads(slm("run", folder, *words).stdout)["text"], want)  # the exported folder, imported
             ids = tokenizer.encode(prompt)
             ours = json.loads(subprocess.run([SLM, "tokenize", path, "--json"], input=prompt, capture_output=True, text=True).stdout)["ids"]
             self.assertEqual([int(i) for i in ids], ours)
             options = genai.GeneratorParams(model)
-            options.set_search_options(max_length=len(ids) + 24, do_sample=False)
+            options.set_search_options(max_length=len(ids) + 64, do_sample=False)
             generator = genai.Generator(model, options)
             generator.append_tokens(ids)
             got = []

@@ -16,6 +16,7 @@ CLEAN = {
     "src/graph/graph.h": '#pragma once\n#include "base/base.h"\n#include "model/model.h"\n',
     "src/model/config.h": "#pragma once\n",
     "src/graph/ir.h": "#pragma once\n",
+    "src/graph/testing/interpreter.h": "#pragma once\n",
     "src/model/model.h": "#pragma once\n// q: [T, V] f32\n",
     "src/model/json.h": "#pragma once\n",
     "src/model/quoted.h": "#pragma once\n",
