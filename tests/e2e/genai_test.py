@@ -7,6 +7,7 @@ import importlib.util
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -111,6 +112,33 @@ class GenAi(unittest.TestCase):
                 for tokens in ([1, 5, 9, 30, 2], [7], [11]):
                     a, b = blocks.feed(tokens), floats.feed(tokens)
                     self.assertLess(np.abs(a - b).max(), 1e-4 * np.abs(b).max())
+
+    def test_divergence_as_slm_eval_has_it(self):
+        """tools/ort_divergence.py: the same windows, the same figures, by another runtime; of a folder against itself none."""
+        plain, source = self.d / "model", self.d / "q4_0.gguf"
+        shutil.copytree(TINY / "llama", plain)  # has a tokenizer; its four heads of 8 become two of 16
+        config = json.loads((plain / "config.json").read_text())
+        config.update(num_attention_heads=2, num_key_value_heads=1, head_dim=16)
+        (plain / "config.json").write_text(json.dumps(config))
+        r = slm("quantize", plain, "-o", source, "--type", "q4_0", "--head", "f16", "--no-gate")
+        self.assertEqual(r.returncode, 0, r.stderr)
+        folders = [self.export(plain, "plain"), self.export(source, "q4_0")]
+        text = self.d / "text"
+        text.write_text("The quick brown fox jumps over the lazy dog. 0123456789 " * 8)
+        words = ("--text", text, "--window", 40, "--windows", 3)
+        r = subprocess.run([sys.executable, SOURCE / "tools/ort_divergence.py", "measure", folders[0], *folders, "--slm", SLM,
+                            "--model", plain, "--json", *map(str, words)], capture_output=True, text=True, timeout=120)
+        self.assertEqual(r.returncode, 0, r.stderr)
+        same, got = map(json.loads, r.stdout.splitlines())
+        self.assertEqual((same["kld"]["mean"], same["top1"], same["dlnppl"]["mean"]), (0, 1, 0))
+        r = slm("eval", source, "kld", "--base", plain, "--bos", "always", "--compute", "f32", "--kv", "f32", "--json", *words)
+        self.assertEqual(r.returncode, 0, r.stderr)
+        want = json.loads(r.stdout)
+        self.assertEqual(got["tokens"], 3 * 39)
+        for key in ("kld", "dlnppl"):
+            for figure in ("mean", "sigma"):
+                self.assertAlmostEqual(got[key][figure], want[key][figure], delta=2e-3 * want["kld"]["mean"], msg=f"{key} {figure}")
+        self.assertGreater(want["kld"]["mean"], 1e-5)
 
     def test_a_tied_table_is_stored_once(self):
         import onnx

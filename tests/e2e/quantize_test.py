@@ -18,6 +18,9 @@ SOURCE = pathlib.Path(os.environ.get("SLM_SOURCE_DIR", pathlib.Path(__file__).re
 TINY = SOURCE / "tests/tiny/models"
 TYPES = ("q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q4_k", "q6_k", "f16")
 
+needs_gguf = unittest.skipUnless(os.environ.get("SLM_NEED_GGUF") or importlib.util.find_spec("gguf"),
+                                 "needs the gguf package (tools/requirements.txt)")
+
 
 def slm(*words):
     return subprocess.run([SLM, *map(str, words)], capture_output=True, text=True, timeout=120)
@@ -234,7 +237,7 @@ class Quantize(unittest.TestCase):
         for out, code in ((self.d / "old.gguf", 0), (self.d / "old.gguf", 0), (second, 2), (self.d / "m-00003-of-00007.gguf", 0)):
             self.assertEqual(slm("quantize", first, "-o", out).returncode, code, out)
 
-    @unittest.skipUnless(os.environ.get("SLM_NEED_GGUF") or importlib.util.find_spec("gguf"), "needs the gguf package (tools/requirements.txt)")
+    @needs_gguf
     def test_the_gguf_package_reads_the_same_values(self):
         import gguf
         for kind in TYPES:
@@ -242,6 +245,23 @@ class Quantize(unittest.TestCase):
             for t in gguf.GGUFReader(out).tensors:
                 theirs = gguf.dequantize(t.data, t.tensor_type).astype("<f4").tobytes()
                 self.assertEqual(theirs, self.dump(out, t.name).tobytes(), f"{kind} {t.name}")
+
+    @needs_gguf
+    def test_plain_rounding_is_that_of_the_gguf_package(self):
+        """A few codes differ: the package divides by the scale as it was before it became f16. No tensor is further from the source."""
+        import gguf
+        source = {t.name: t.data.astype("f4") for t in gguf.GGUFReader(TINY / "llama.gguf").tensors}
+        for kind in ("q4_0", "q4_1", "q5_0", "q5_1", "q8_0"):
+            _, out = self.quantize("--type", kind, "--head", kind, "--search", "rtn")
+            rounded = [t for t in gguf.GGUFReader(out).tensors if t.tensor_type.name == kind.upper()]
+            self.assertGreater(len(rounded), 10)
+            same = total = 0
+            for t in rounded:
+                theirs = gguf.quantize(source[t.name], t.tensor_type)
+                ours, other = (((gguf.dequantize(d, t.tensor_type) - source[t.name]).astype("f8") ** 2).sum() for d in (t.data, theirs))
+                self.assertLessEqual(ours, other * (1 + 1e-6), f"{kind} {t.name}")
+                same, total = same + int((t.data == theirs).sum()), total + theirs.size
+            self.assertGreater(same, 0.98 * total, kind)
 
 
 if __name__ == "__main__":
