@@ -169,8 +169,8 @@ Status FillModel(const Folder& folder, LoadWhat what, Model* m) {
     return Ok();
   }
   if (folder.Has("genai_config.json") && !folder.Has(kSingle) && !folder.Has(kIndex))
-    return Error(Code::kUnsupported, "a folder of ONNX Runtime GenAI, which is not run yet",
-                 "name a GGUF file or a Hugging Face folder; slm inspect shows what is in it");
+    return Error(Code::kUnsupported, "a folder of ONNX Runtime GenAI, which own kernels do not run yet",
+                 "slm run, chat, bench and eval take it with --backend ort; slm inspect shows what is in it");
   if (Status s = ListConfig(folder, m); !s.ok()) return s.error().At("config.json");
   if (what == LoadWhat::kAll) SLM_RETURN_IF_ERROR(ReadConfigFiles(folder, m));
   if (m->tensors.empty()) SLM_RETURN_IF_ERROR(AddWeights(folder, m));
