@@ -21,8 +21,7 @@ Result<int> Compile(Io& io, const CompileOptions& o) {
   const int64_t start_ns = NowNs();
   SLM_ASSIGN_OR_RETURN(const auto runtime, OpenOrtRuntime(o.ort, 1));
   SLM_ASSIGN_OR_RETURN(const backend::ort::Choice choice, OrtChoice(o.ort, o.device, Fallback::kAllowed));
-  SLM_ASSIGN_OR_RETURN(const Context c,
-                       CompiledContext(io, *runtime, o.model, choice, o.cache.empty() ? io.store + "/contexts" : o.cache));
+  SLM_ASSIGN_OR_RETURN(const Context c, CompiledContext(io, *runtime, o.model, choice, o.cache.empty() ? io.store + "/contexts" : o.cache));
   if (!c.why.empty()) io.Note("made anew: " + c.why);
   if (io.json) {
     io.PrintJson({{"artifacts", c.artifacts},
@@ -35,7 +34,8 @@ Result<int> Compile(Io& io, const CompileOptions& o) {
     return int{kExitOk};
   }
   io.Print(c.model + "\n");
-  io.Note(std::string(c.cached ? "from the cache" : "compiled") + " by " + c.provider + (c.compatibility.empty() ? "" : ", " + c.compatibility));
+  io.Note(std::string(c.cached ? "from the cache" : "compiled") + " by " + c.provider +
+          (c.compatibility.empty() ? "" : ", " + c.compatibility));
   return int{kExitOk};
 }
 
@@ -48,7 +48,8 @@ Body DeclareCompile(CLI::App& app, Io& io) {
   app.add_option("--cache", o->cache, "folder to keep what was compiled in (default: contexts in the store)");
   AddOrtFlags(app, o->ort);
   app.footer(
-      "Prints the path of the compiled file. The same file, provider, options and versions are compiled once; a kept file whose bytes are not\n"
+      "Prints the path of the compiled file. The same file, provider, options and versions are compiled once; a kept file whose bytes are "
+      "not\n"
       "those that were written is compiled again.\n\n"
       "Example:\n  slm compile model.onnx --device QNNExecutionProvider --ep-library QNNExecutionProvider=PATH \\\n"
       "    --ep-option backend_type=htp --ep-option soc_model=60");

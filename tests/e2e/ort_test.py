@@ -275,7 +275,14 @@ class Ort(unittest.TestCase):
         self.assertEqual((anew["cached"], anew["model"]), (False, first["model"]))
         self.assertIn("SHA-256 differs", anew["made_anew"])
         self.assertEqual(place(anew).returncode, 0)
-        (pathlib.Path(anew["model"]).parent / "record.json").unlink()
+        record = pathlib.Path(anew["model"]).parent / "record.json"
+        stale = json.loads(record.read_text())
+        record.write_text(json.dumps(dict(stale, provider_version="0.0.1")))
+        run = place(anew)
+        self.assertEqual(run.returncode, 1, run.stderr)
+        self.assertIn("another provider_version", run.stderr)
+        self.assertIn("another provider_version", compiled(60)["made_anew"])
+        record.unlink()
         self.assertEqual(place(anew).returncode, 1)
         self.assertEqual(compiled(60)["cached"], False)
 

@@ -142,11 +142,11 @@ struct Factory : OrtEpFactory {
     GetVersion = [](const OrtEpFactory*) noexcept { return "1.0.0"; };
     GetSupportedDevices = [](OrtEpFactory* self, const OrtHardwareDevice* const* devices, size_t n, OrtEpDevice** out, size_t most,
                              size_t* count) noexcept -> OrtStatus* {
-      const Apis& a = static_cast<Factory*>(self)->apis;
+      const Apis& known = static_cast<Factory*>(self)->apis;
       *count = 0;
       for (size_t i = 0; i < n && *count < most; ++i)
-        if (a.ort->HardwareDevice_Type(devices[i]) == OrtHardwareDeviceType_CPU) {
-          RETURN_IF_FAILED(a.ep->CreateEpDevice(self, devices[i], nullptr, nullptr, &out[*count]));
+        if (known.ort->HardwareDevice_Type(devices[i]) == OrtHardwareDeviceType_CPU) {
+          RETURN_IF_FAILED(known.ep->CreateEpDevice(self, devices[i], nullptr, nullptr, &out[*count]));
           ++*count;
         }
       return nullptr;

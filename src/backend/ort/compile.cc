@@ -16,7 +16,8 @@ Result<Candidate> FirstCandidate(const Runtime& runtime, const Choice& choice) {
   if (!all.empty()) return std::move(all.front());
   std::string why;
   for (const std::string& note : notes) why += (why.empty() ? ": " : "; ") + note;
-  return Error(Code::kUnavailable, "no execution provider to compile with" + why, "name one with --device, and its library with --ep-library");
+  return Error(Code::kUnavailable, "no execution provider to compile with" + why,
+               "name one with --device, and its library with --ep-library");
 }
 
 }  // namespace
@@ -41,8 +42,7 @@ Status CompileContext(const Runtime& runtime, const std::string& path, const Cho
   SLM_RETURN_IF_ERROR(Check(api, compiler->ModelCompilationOptions_SetOutputModelPath(options.get(), out.c_str())));
   // A message holds 2 GiB at most: the binary goes beside it.
   SLM_RETURN_IF_ERROR(Check(api, compiler->ModelCompilationOptions_SetEpContextEmbedMode(options.get(), false)));
-  SLM_RETURN_IF_ERROR(
-      Check(api, compiler->ModelCompilationOptions_SetFlags(options.get(), OrtCompileApiFlags_ERROR_IF_NO_NODES_COMPILED)));
+  SLM_RETURN_IF_ERROR(Check(api, compiler->ModelCompilationOptions_SetFlags(options.get(), OrtCompileApiFlags_ERROR_IF_NO_NODES_COMPILED)));
   if (const Status s = Check(api, compiler->CompileModel(runtime.env(), options.get())); !s.ok()) {
     const std::vector<std::string> said = log.Take();
     return Error(s.error().code(), candidate.name + ": " + path + ": " + s.error().message() + (said.empty() ? "" : "; " + said.front()),
@@ -53,6 +53,8 @@ Status CompileContext(const Runtime& runtime, const std::string& path, const Cho
 
 Result<ContextFit> FitOfContext(const Runtime& runtime, const Choice& choice, const std::string& compatibility_info) {
   SLM_ASSIGN_OR_RETURN(const Candidate c, FirstCandidate(runtime, choice));
+  // Of a device that only stands in for its hardware nothing can be said; Qualcomm's provider fails or crashes when it is asked.
+  if (c.device == "cpu") return ContextFit::kNotSaid;
   OrtCompiledModelCompatibility fit = OrtCompiledModelCompatibility_EP_NOT_APPLICABLE;
   SLM_RETURN_IF_ERROR(Check(runtime.api(), runtime.api().GetModelCompatibilityForEpDevices(c.devices.data(), c.devices.size(),
                                                                                            compatibility_info.c_str(), &fit)));

@@ -105,9 +105,9 @@ Status CheckIndex(const Port& p) {
 Status CheckCache(const CachePort& c) {
   if (ElementBytes(c.past.type) == 0 || c.past.type != c.present.type) return Wrong(c.past, "has a type that no cache has here");
   if (c.past.dims.size() != 4 || c.present.dims.size() != 4) return Wrong(c.past, "has not four dimensions");
-  for (const int i : {1, 3})
-    if (c.past.dims[static_cast<size_t>(i)] < 1 || c.past.dims[static_cast<size_t>(i)] > 1 << 20)
-      return Wrong(c.past, "has no fixed number of heads and width");
+  constexpr int64_t kMostHeads = 4096, kMostWidth = 65536;
+  if (c.past.dims[1] < 1 || c.past.dims[1] > kMostHeads || c.past.dims[3] < 1 || c.past.dims[3] > kMostWidth)
+    return Wrong(c.past, "has no fixed number of heads and width, or too large a one");
   return Ok();
 }
 
