@@ -21,6 +21,7 @@ OUT = ROOT / "THIRD_PARTY.md"
 PLATFORMS = ["x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"]
 HEADERS = [("nlohmann json", "3.11", "MIT"), ("CLI11", "2.1", "BSD-3-Clause"), ("fmt", "9.1", "MIT (with its exception for object code)"),
            ("Protocol Buffers (headers, code made by protoc)", "3.21", "BSD-3-Clause"), ("ONNX's onnx-ml.proto (code made of it)", "1.23.2", "Apache-2.0"),
+           ("ONNX Runtime's C API (headers)", "1.29", "MIT"),
            ("Rust's standard library", "of the compiler", "MIT OR Apache-2.0"),
            ("libstdc++ and libgcc (headers, start files)", "of the compiler", "GPL-3.0-or-later WITH GCC-exception-3.1")]
 

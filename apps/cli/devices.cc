@@ -11,6 +11,7 @@
 
 #include "base/cpu_features.h"
 #include "base/threads.h"
+#include "devices_ort.h"
 #include "progress.h"
 #include "roofline.h"
 #include "telemetry/telemetry.h"
@@ -112,17 +113,31 @@ struct DevicesOptions {
   std::string sys = "/sys";
   bool probe = false;
   std::vector<int> threads;
+  OrtDevicesOptions ort;
 };
 
+Result<int> Place(Io& io, const OrtDevicesOptions& o) {
+  SLM_ASSIGN_OR_RETURN(const ordered_json place, PlaceOnnx(o));
+  if (io.json) io.PrintJson(place);
+  else io.Print(PlaceText(place));
+  return int{kExitOk};
+}
+
 Result<int> Devices(Io& io, const DevicesOptions& o) {
+  if (!o.ort.place.empty()) return Place(io, o.ort);
   std::error_code failed;
   if (!std::filesystem::is_directory(o.sys, failed))
     return Error(Code::kNotFound, o.sys + ": no such folder", "give --sysfs the root of a sensor tree, or leave it out");
   SLM_ASSIGN_OR_RETURN(const ordered_json cpu, DescribeCpu());
   SLM_ASSIGN_OR_RETURN(const ordered_json memory, DescribeMemory());
   const ordered_json sensors = DescribeSensors(o.sys);
+  SLM_ASSIGN_OR_RETURN(const ordered_json ort, DescribeOrt(o.ort));
   ordered_json document = {{"backends", ordered_json::array({cpu})}, {"memory", memory}, {"sensors", sensors}};
-  if (!io.json) PrintText(io, cpu, memory, sensors);
+  if (!ort.is_null()) document["backends"].push_back(ort);
+  if (!io.json) {
+    PrintText(io, cpu, memory, sensors);
+    io.Print(OrtText(ort));
+  }
   if (o.probe) {
     if (!io.json) io.Print("roofline\n");
     document["roofline"] = ordered_json::array();
@@ -150,6 +165,7 @@ Body DeclareDevices(CLI::App& app, Io& io) {
       ->delimiter(',')
       ->check(CLI::Range(1, 1024))
       ->needs(probe);
+  AddOrtDevices(app, o->ort);
   app.footer("SLM_FORCE_ISA=avx2 (or scalar, …) overrides the choice of kernels.\n\nExample:\n  slm devices --probe --json");
   return [o, &io]() -> Result<int> { return Devices(io, *o); };
 }

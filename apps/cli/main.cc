@@ -66,6 +66,10 @@ bool WriteAll(int fd, std::string_view text) {
 int main(int argc, char** argv) {
   FillClosedStreams();
   InstallSignals();
+#ifdef __GLIBC__
+  // Our results are written to the descriptor. What a vendor's library prints would spoil them, so it goes to stderr.
+  stdout = stderr;
+#endif
   slm::cli::Io io;
   io.out = [](std::string_view text) { return WriteAll(STDOUT_FILENO, text); };
   io.err = [](std::string_view text) { return WriteAll(STDERR_FILENO, text); };

@@ -18,6 +18,8 @@
 #include "checks.h"
 #include "graph/graph.h"
 #include "load_decoder.h"
+#include "open_ort.h"
+#include "ort_flags.h"
 #include "placement.h"
 #include "store.h"
 
@@ -27,17 +29,7 @@ namespace {
 Result<backend::CpuOptions> CpuOptionsOf(const OpenOptions& o, const model::Model& m) {
   backend::CpuOptions c;
   c.n_threads = ThreadsOr(o.n_threads);
-  const int own = m.config.max_context > 0 ? m.config.max_context : kDefaultContext;
-  const bool fewer_will_do = o.context_least > 0 && o.context_least <= own;
-  if (o.context > own && !fewer_will_do) {
-    const std::string most = std::to_string(own), asked = std::to_string(o.context);
-    if (!o.context_for.empty())
-      return Error(Code::kInvalidArgument, o.context_for + " needs " + asked + " tokens of context, this model was made for " + most,
-                   "lower " + o.context_from);
-    return Error(Code::kInvalidArgument, "--ctx " + asked + " is more than the " + most + " tokens this model was made for",
-                 "use --ctx " + most + " or less");
-  }
-  c.context = std::min(own, o.context > 0 ? o.context : kDefaultContext);
+  SLM_ASSIGN_OR_RETURN(c.context, ContextFor(o, m.config.max_context));
   const auto* type = std::find(std::begin(kernels::kKvTypeNames), std::end(kernels::kKvTypeNames), o.kv);
   SLM_ASSERT(type != std::end(kernels::kKvTypeNames));  // the option is checked where it is declared
   c.kv_type = static_cast<kernels::KvType>(type - std::begin(kernels::kKvTypeNames));
@@ -53,8 +45,10 @@ Result<backend::CpuOptions> CpuOptionsOf(const OpenOptions& o, const model::Mode
 }
 
 Status CheckDevice(const OpenOptions& o) {
-  if (o.device == "auto" || o.device == "cpu") return Ok();
-  return Error(Code::kUnavailable, "device '" + o.device + "' is not in this build", "slm devices lists what is: use --device cpu or auto");
+  const std::vector<std::string> devices = DeviceList(o.device);
+  if (std::find(devices.begin(), devices.end(), "cpu") != devices.end()) return Ok();
+  return Error(Code::kUnavailable, "device '" + o.device + "' is not in this build for this model",
+               "slm devices lists what is: use --device cpu or auto; --backend ort reaches others with an exported folder");
 }
 
 Result<std::unique_ptr<backend::Backend>> BuildBackend(const OpenOptions& o, const LoadedDecoder& d) {
@@ -63,11 +57,25 @@ Result<std::unique_ptr<backend::Backend>> BuildBackend(const OpenOptions& o, con
   SLM_RETURN_IF_ERROR(graph::RunPasses(g, o.passes_off));
   SLM_ASSIGN_OR_RETURN(auto b, backend::CreateCpuBackend(g, cpu));
   if (o.fallback == Fallback::kForbidden)
-    SLM_RETURN_IF_ERROR(CheckPlacement(b->Placement(), o.device == "auto" ? b->capabilities().device : o.device));
+    SLM_RETURN_IF_ERROR(CheckPlacement(b->Placement(), o.device == "auto" ? b->capabilities().device : DeviceList(o.device)[0]));
   return b;
 }
 
 }  // namespace
+
+Result<int> ContextFor(const OpenOptions& o, int own) {
+  if (own <= 0) own = kDefaultContext;
+  const bool fewer_will_do = o.context_least > 0 && o.context_least <= own;
+  if (o.context > own && !fewer_will_do) {
+    const std::string most = std::to_string(own), asked = std::to_string(o.context);
+    if (!o.context_for.empty())
+      return Error(Code::kInvalidArgument, o.context_for + " needs " + asked + " tokens of context, this model was made for " + most,
+                   "lower " + o.context_from);
+    return Error(Code::kInvalidArgument, "--ctx " + asked + " is more than the " + most + " tokens this model was made for",
+                 "use --ctx " + most + " or less");
+  }
+  return std::min(own, o.context > 0 ? o.context : kDefaultContext);
+}
 
 text::TokenizerParts PartsOf(const model::TokenizerSource& s) {
   const auto stated = [](int v) { return v < 0 ? std::optional<bool>() : std::optional<bool>(v != 0); };
@@ -120,7 +128,10 @@ CLI::Option* AddMemory(CLI::App& app, std::string& memory) {
 void AddOpenOptions(CLI::App& app, OpenOptions& o) {
   app.add_option("MODEL", o.model, "path of a GGUF file, Hugging Face or ONNX folder, or a name in the store")->required();
   const char* group = "Loading";
-  app.add_option("--device", o.device, "auto or cpu")->capture_default_str()->group(group);
+  app.add_option("--device", o.device,
+                 "devices to try, best first: auto, or npu, gpu, cpu, names of execution providers, with commas between")
+      ->capture_default_str()
+      ->group(group);
   app.add_flag_callback(
          "--no-fallback", [&o] { o.fallback = Fallback::kForbidden; }, "fail (exit 3) when an operator does not run on the device")
       ->group(group);
@@ -141,6 +152,12 @@ void AddOpenOptions(CLI::App& app, OpenOptions& o) {
       ->delimiter(',')
       ->group(group);
   AddMemory(app, o.memory)->group(group);
+  app.add_option("--backend", o.backend,
+                 "cpu: own kernels; ort: ONNX Runtime, for folders of ONNX Runtime GenAI; auto: by the model's form")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"auto", "cpu", "ort"}))
+      ->group("ONNX Runtime");
+  AddOrtFlags(app, o.ort);
 }
 
 namespace {
@@ -155,8 +172,9 @@ void LetGo(model::Model& m) {
 
 Result<OpenedModel> OpenModel(const Io& io, const OpenOptions& o) {
   const int64_t start_ns = NowNs();
-  SLM_RETURN_IF_ERROR(CheckDevice(o));
   SLM_ASSIGN_OR_RETURN(const std::string path, ResolveModel(io, o.model));
+  if (TakesOrt(o, path)) return OpenWithOrt(io, path, o);
+  SLM_RETURN_IF_ERROR(CheckDevice(o));
   OpenedModel opened;
   SLM_ASSIGN_OR_RETURN(const LoadedDecoder loaded, LoadDecoder(path));
   opened.model = loaded.model;

@@ -22,9 +22,18 @@ namespace slm::cli {
 
 enum class Fallback : unsigned char { kAllowed, kForbidden };
 
+// Options of ONNX Runtime; see ort_flags.h.
+struct OrtFlags {
+  std::string library;                 // --ort
+  std::vector<std::string> libraries;  // --ep-library NAME=PATH
+  std::vector<std::string> options;    // --ep-option [NAME:]KEY=VALUE
+};
+
 struct OpenOptions {
-  std::string model;            // path or name in the store
-  std::string device = "auto";  // "auto": the best one present; "cpu"
+  std::string model;             // path or name in the store
+  std::string backend = "auto";  // "cpu", "ort", or "auto": what the model's form asks for
+  std::string device = "auto";   // best first, separated by commas; "auto": the best one present
+  OrtFlags ort;
   Fallback fallback = Fallback::kAllowed;
   int n_threads = 0;               // 0: DefaultThreadCount()
   int context = 0;                 // tokens; 0: the model's own, at most kDefaultContext
@@ -41,7 +50,7 @@ struct OpenOptions {
 // A model's own context can be 128k tokens, whose cache would not fit a small device: more than this is asked for by name.
 inline constexpr int kDefaultContext = 4096;
 
-// Declares MODEL, --device, --no-fallback, --threads, --ctx, --kv, --compute, --passes-off and --mem.
+// Declares MODEL, --backend, --device, ONNX Runtime's options, --no-fallback, --threads, --ctx, --kv, --compute, --passes-off and --mem.
 void AddOpenOptions(CLI::App& app, OpenOptions& options);
 
 struct OpenedModel {
@@ -51,6 +60,9 @@ struct OpenedModel {
   std::string kv_type;  // of the cache
   int64_t load_ns = 0;  // from the call of OpenModel
 };
+
+// Slots of the KV cache for a model that was made for `own` tokens (0: not known). Errors: kInvalidArgument when more are asked for.
+Result<int> ContextFor(const OpenOptions& options, int own);
 
 // Loads everything. Errors: what the rooms say; kInvalidArgument for options; kUnavailable for a device this build cannot
 // reach; kLimit for the memory budget and for --no-fallback.

@@ -63,9 +63,9 @@ class Interpreter {
     auto value = std::make_shared<Value>();
     value->name = v.name;
     Input input = Input::kUnknown;
-    if (v.name == naming_.ids) input = Input::kIds;
-    else if (v.name == naming_.mask) input = Input::kMask;
-    else if (v.name == naming_.positions || v.name == "cache_position") input = Input::kPositions;
+    if (v.name == naming_.input_ids) input = Input::kIds;
+    else if (v.name == naming_.attention_mask) input = Input::kMask;
+    else if (v.name == naming_.position_ids || v.name == "cache_position") input = Input::kPositions;
     else if (v.name == naming_.last_slot) input = Input::kLastSlot;
     else if (v.name == naming_.total) input = Input::kTotal;
     const int key = NumberIn(v.name, naming_.past_key), number = key >= 0 ? key : NumberIn(v.name, naming_.past_value);
@@ -107,7 +107,7 @@ class Interpreter {
   }
 
   Status CheckLayers() const {
-    if (!w_.values.contains(naming_.ids)) return Refuse("no input " + Quoted(naming_.ids) + " of token ids");
+    if (!w_.values.contains(naming_.input_ids)) return Refuse("no input " + Quoted(naming_.input_ids) + " of token ids");
     if (w_.layers.empty()) return Refuse("no inputs that are a cache of keys and values (" + Quoted(naming_.past_key) + ")");
     for (size_t i = 0; i < w_.layers.size(); ++i)
       if (w_.layers[i].past_key.empty() || w_.layers[i].past_value.empty())

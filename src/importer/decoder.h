@@ -8,6 +8,7 @@
 #include "graph/graph.h"
 #include "importer/calls.h"
 #include "importer/emit.h"
+#include "onnx/genai/genai.h"
 #include "onnx/onnx.h"
 
 namespace slm::importer {
@@ -21,12 +22,7 @@ struct Decoder {
 };
 
 // What the graph's inputs and outputs are called.
-struct Naming {
-  std::string ids = "input_ids", mask = "attention_mask", positions = "position_ids", logits = "logits", last_slot = "past_seq_len",
-              total = "total_seq_len";
-  std::string past_key = "past_key_values.%d.key", past_value = "past_key_values.%d.value";
-  std::string present_key = "present.%d.key", present_value = "present.%d.value";
-};
+using Naming = onnx::GenAiNames;  // plain exports call them so, too
 
 // The number that stands for %d in `name`; -1: another name.
 int NumberIn(const std::string& name, const std::string& pattern);

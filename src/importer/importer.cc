@@ -65,20 +65,7 @@ Status ReadGenAi(Source* s) {
   s->bos.assign(c.bos_ids.begin(), c.bos_ids.end());
   s->eos.assign(c.eos_ids.begin(), c.eos_ids.end());
   if (s->file.empty()) s->file = (fs::path(s->folder) / c.files[0].name).string();
-  Naming& n = s->naming;
-  const std::pair<const char*, std::string*> inputs[] = {{"input_ids", &n.ids},
-                                                         {"attention_mask", &n.mask},
-                                                         {"position_ids", &n.positions},
-                                                         {"past_key_names", &n.past_key},
-                                                         {"past_value_names", &n.past_value},
-                                                         {"past_sequence_length", &n.last_slot},
-                                                         {"total_sequence_length", &n.total}};
-  for (const auto& [key, name] : inputs)
-    if (const auto at = c.inputs.find(key); at != c.inputs.end()) *name = at->second;
-  const std::pair<const char*, std::string*> outputs[] = {
-      {"logits", &n.logits}, {"present_key_names", &n.present_key}, {"present_value_names", &n.present_value}};
-  for (const auto& [key, name] : outputs)
-    if (const auto at = c.outputs.find(key); at != c.outputs.end()) *name = at->second;
+  s->naming = c.names;
   return Ok();
 }
 

@@ -43,8 +43,21 @@ Status Ids(const Keys& keys, const char* name, std::vector<int>* out) {
   return Ok();
 }
 
+// Where a key of "inputs" or "outputs" goes; GenAI's names for it.
+struct NameKey {
+  const char* key;
+  std::string GenAiNames::*name;
+};
+constexpr NameKey kNameKeys[] = {
+    {"input_ids", &GenAiNames::input_ids},           {"attention_mask", &GenAiNames::attention_mask},
+    {"position_ids", &GenAiNames::position_ids},     {"past_key_names", &GenAiNames::past_key},
+    {"past_value_names", &GenAiNames::past_value},   {"logits", &GenAiNames::logits},
+    {"present_key_names", &GenAiNames::present_key}, {"present_value_names", &GenAiNames::present_value},
+    {"past_sequence_length", &GenAiNames::last_slot}, {"total_sequence_length", &GenAiNames::total},
+};
+
 // Names of inputs and outputs, some of them patterns that GenAI fills with printf.
-Status Names(const Keys& part, const char* which, std::map<std::string, std::string>* out) {
+Status Names(const Keys& part, const char* which, GenAiNames* out) {
   SLM_ASSIGN_OR_RETURN(const json* names, part.Object(which));
   if (!names) return Ok();
   for (const auto& [key, value] : names->items()) {
@@ -53,7 +66,8 @@ Status Names(const Keys& part, const char* which, std::map<std::string, std::str
     const size_t at = text.find('%');
     if (at != std::string::npos && (text.compare(at, 2, "%d") != 0 || text.find('%', at + 1) != std::string::npos))
       return Corrupt(fmt::format("\"{}\": the pattern {} is more than one %d", key, Quoted(text)));
-    out->emplace(key, text);
+    for (const NameKey& k : kNameKeys)
+      if (key == k.key) out->*k.name = text;
   }
   return Ok();
 }
@@ -91,8 +105,8 @@ Status FillDecoder(const Keys& model, const Folder& folder, GenAiConfig& c) {
   SLM_RETURN_IF_ERROR(Size(decoder, "num_attention_heads", kMaxWidth, &c.n_heads));
   SLM_RETURN_IF_ERROR(Size(decoder, "num_key_value_heads", kMaxWidth, &c.n_kv_heads));
   SLM_RETURN_IF_ERROR(Size(decoder, "head_size", kMaxWidth, &c.head_dim));
-  SLM_RETURN_IF_ERROR(Names(decoder, "inputs", &c.inputs));
-  SLM_RETURN_IF_ERROR(Names(decoder, "outputs", &c.outputs));
+  SLM_RETURN_IF_ERROR(Names(decoder, "inputs", &c.names));
+  SLM_RETURN_IF_ERROR(Names(decoder, "outputs", &c.names));
   SLM_RETURN_IF_ERROR(AddFile(decoder, "decoder", folder, c));
   return AddStages(decoder, folder, c);
 }

@@ -2,7 +2,6 @@
 //
 // Only what says which files there are and what shape the model has; options of sessions and of search are left alone.
 #pragma once
-#include <map>
 #include <string>
 #include <vector>
 
@@ -15,14 +14,21 @@ struct GenAiFile {
   std::string name;  // plain name in the folder; it is there
 };
 
+// Names of the decoder's inputs and outputs; those of a layer have one %d.
+struct GenAiNames {
+  std::string input_ids = "input_ids", attention_mask = "attention_mask", position_ids = "position_ids";
+  std::string past_key = "past_key_values.%d.key", past_value = "past_key_values.%d.value";
+  std::string last_slot = "past_seq_len", total = "total_seq_len";  // of keys past_sequence_length and total_sequence_length
+  std::string logits = "logits", present_key = "present.%d.key", present_value = "present.%d.value";
+};
+
 struct GenAiConfig {
   std::string type;  // "qwen2", "decoder-pipeline", …
   int context_length = 0, vocab_size = 0;
   int n_layers = 0, d_model = 0, n_heads = 0, n_kv_heads = 0, head_dim = 0;
   std::vector<int> bos_ids, eos_ids;
+  GenAiNames names;
   std::vector<GenAiFile> files;  // every file once
-  // What the decoder's graph calls its inputs and outputs: ("past_key_names", "past_key_values.%d.key"). Only those that are stated.
-  std::map<std::string, std::string> inputs, outputs;
 };
 
 // Is `path` a folder with a genai_config.json?

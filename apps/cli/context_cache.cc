@@ -1,0 +1,210 @@
+// See context_cache.h.
+#include "context_cache.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "fetch/digest.h"
+#include "model/hf/folder.h"
+#include "model/json.h"
+#include "model/quoted.h"
+#include "output_file.h"
+#include "work/part_folder.h"
+
+namespace slm::cli {
+namespace {
+
+namespace fs = std::filesystem;
+namespace ort = backend::ort;
+using nlohmann::json;
+using nlohmann::ordered_json;
+
+constexpr const char* kRecord = "record.json";
+constexpr const char* kModel = "model.onnx";
+constexpr const char* kHint = "slm compile makes it anew from the original ONNX file";
+constexpr int kSchema = 1;
+
+Error Bad(const std::string& path, const std::string& what) { return Error(Code::kCorrupt, path + ": " + what, kHint); }
+
+Result<std::string> Sha256(const std::string& path) {
+  Digest d(DigestKind::kSha256);
+  SLM_RETURN_IF_ERROR(AddFile(path, d));
+  return d.Hex();
+}
+
+// Whose compiler it was: what must be the same again when the binary is loaded.
+Result<ordered_json> Makers(const ort::Runtime& runtime, const ort::Choice& choice) {
+  SLM_ASSIGN_OR_RETURN(const ort::Provider provider, FirstProvider(runtime, choice));
+  ordered_json j = {{"runtime", Describe(runtime).version},
+                    {"provider", provider.name},
+                    {"provider_version", provider.version},
+                    {"provider_sha256", nullptr}};
+  if (provider.library.empty()) return j;
+  SLM_ASSIGN_OR_RETURN(const std::string library, Sha256(provider.library));
+  j["provider_sha256"] = library;
+  return j;
+}
+
+// Everything that the binary depends on and that is known before it is made.
+Result<ordered_json> Origin(const ort::Runtime& runtime, const ort::Choice& choice, const onnx::Model& m, const std::string& path) {
+  SLM_ASSIGN_OR_RETURN(const std::string sum, Sha256(path));
+  ordered_json j = {{"schema", kSchema}, {"model_sha256", sum}, {"data", ordered_json::array()}};
+  for (const onnx::ExternalFile& f : m.external_files) {
+    SLM_ASSIGN_OR_RETURN(const std::string data, Sha256((fs::path(path).parent_path() / f.name).string()));
+    j["data"].push_back({{"name", f.name}, {"sha256", data}});
+  }
+  SLM_ASSIGN_OR_RETURN(const ordered_json makers, Makers(runtime, choice));
+  j.update(makers);
+  std::set<std::pair<std::string, std::string>> options;
+  for (const ort::ProviderOption& o : choice.options)
+    if (o.provider.empty() || o.provider == j["provider"]) options.emplace(o.key, o.value);
+  j["options"] = options;
+  return j;
+}
+
+std::string CompatibilityOf(const onnx::Model& m, const std::string& provider) {
+  for (const auto& [key, value] : m.metadata)
+    if (key == "ep_compatibility_info." + provider) return value;
+  return "";
+}
+
+// Do the files of `folder` have the sums of its record? The record, if so.
+Result<json> ReadRecord(const std::string& folder) {
+  SLM_ASSIGN_OR_RETURN(const model::hf::Folder files, model::hf::Folder::Open(folder));
+  SLM_ASSIGN_OR_RETURN(const std::string text, files.Text(kRecord, 1 << 20));
+  if (text.empty()) return Bad(folder, std::string("there is no ") + kRecord + ": a compiled graph is opened only with its record");
+  const auto parsed = model::ParseJson(text);
+  if (!parsed.ok()) return Bad(folder, std::string(kRecord) + " is damaged: " + parsed.error().message());
+  const json& j = parsed.value();
+  if (!j.is_object() || !j.contains("schema") || j["schema"] != kSchema || !j.contains("files") || !j["files"].is_array() ||
+      !j.contains("provider") || !j["provider"].is_string())
+    return Bad(folder, std::string(kRecord) + " is damaged, or of another version");
+  for (const auto& f : j["files"]) {
+    if (!f.is_object() || !f.contains("name") || !f["name"].is_string() || !f.contains("sha256") || !f["sha256"].is_string())
+      return Bad(folder, std::string(kRecord) + " is damaged");
+    const std::string name = f["name"];
+    if (const auto map = files.Map(name); !map.ok()) return Bad(folder, map.error().message());  // a plain name, inside the folder
+    SLM_ASSIGN_OR_RETURN(const std::string sum, Sha256(folder + "/" + name));
+    if (sum != f["sha256"])
+      return Bad(folder + "/" + model::PrintableUtf8(name, 80), "is not the file that was compiled: its SHA-256 differs");
+  }
+  return j;
+}
+
+bool IsContext(const onnx::Node& n) { return n.op_type == "EPContext" && n.domain == "com.microsoft"; }
+
+// The binaries that the nodes name must stand in the record.
+Status CheckBinaries(const onnx::Model& m, const json& record) {
+  std::set<std::string> known;
+  for (const auto& f : record["files"]) known.insert(f["name"].get<std::string>());
+  for (const onnx::Node& n : m.graph.nodes) {
+    if (!IsContext(n)) continue;
+    const onnx::Attribute* embedded = n.Find("embed_mode");
+    if (!embedded || embedded->ints.empty() || embedded->ints[0] != 0) continue;  // the binary is in the file itself, which has a sum
+    const onnx::Attribute* name = n.Find("ep_cache_context");
+    if (!name || name->strings.empty() || known.contains(name->strings[0])) continue;
+    return Bad(m.path, "names a binary that its record does not: " + model::Quoted(name->strings[0]));
+  }
+  return Ok();
+}
+
+// A binary of another version is stale, whatever its bytes are.
+Status CheckMakers(const ort::Runtime& runtime, const ort::Choice& choice, const std::string& place, const json& record) {
+  SLM_ASSIGN_OR_RETURN(const ordered_json here, Makers(runtime, choice));
+  for (const auto& [key, value] : here.items()) {
+    const std::string there = record.contains(key) ? record[key].dump() : "nothing";
+    if (there != value.dump())
+      return Bad(place, "was compiled by another " + key + ": " + model::PrintableUtf8(there, 80) + ", here it is " + value.dump());
+  }
+  return Ok();
+}
+
+Status CheckFit(const ort::Runtime& runtime, const ort::Choice& choice, const std::string& place, const std::string& compatibility) {
+  if (compatibility.empty()) return Ok();  // the provider says nothing; the key already has its version
+  SLM_ASSIGN_OR_RETURN(const ort::ContextFit fit, FitOfContext(runtime, choice, compatibility));
+  if (fit != ort::ContextFit::kNot) return Ok();
+  return Error(Code::kUnsupported, place + ": the provider refuses it on this device (" + model::PrintableUtf8(compatibility, 200) + ")",
+               kHint);
+}
+
+Result<Context> Believe(const ort::Runtime& runtime, const ort::Choice& choice, const std::string& folder) {
+  SLM_ASSIGN_OR_RETURN(const json record, ReadRecord(folder));
+  Context c;
+  c.model = folder + "/" + kModel;
+  SLM_ASSIGN_OR_RETURN(const onnx::Model m, onnx::ReadModel(c.model));
+  SLM_RETURN_IF_ERROR(CheckBinaries(m, record));
+  SLM_RETURN_IF_ERROR(CheckMakers(runtime, choice, folder, record));
+  c.provider = record["provider"];
+  c.compatibility = CompatibilityOf(m, c.provider);
+  SLM_RETURN_IF_ERROR(CheckFit(runtime, choice, folder, c.compatibility));
+  for (const auto& f : record["files"]) c.artifacts.push_back(folder + "/" + f["name"].get<std::string>());
+  c.artifacts.push_back(folder + "/" + kRecord);
+  return c;
+}
+
+Status Compile(const Io& io, const ort::Runtime& runtime, const std::string& path, const ort::Choice& choice, ordered_json record,
+               const std::string& folder) {
+  std::error_code failed;
+  fs::remove_all(folder, failed);
+  fs::create_directories(fs::path(folder).parent_path(), failed);
+  SLM_ASSIGN_OR_RETURN(PartFolder part, PartFolder::Create(folder));
+  SLM_RETURN_IF_ERROR(CompileContext(runtime, path, choice, part.File(kModel)));
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(part.path(), failed)) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with(".")) names.push_back(name);  // the folder's lock goes away with the commit
+  }
+  if (failed) return Error(Code::kIo, part.path() + ": " + failed.message());
+  std::sort(names.begin(), names.end());
+  record["files"] = ordered_json::array();
+  for (const std::string& name : names) {
+    SLM_ASSIGN_OR_RETURN(const std::string sum, Sha256(part.File(name)));
+    record["files"].push_back({{"name", name}, {"bytes", fs::file_size(part.File(name), failed)}, {"sha256", sum}});
+  }
+  SLM_ASSIGN_OR_RETURN(const onnx::Model m, onnx::ReadModel(part.File(kModel)));
+  record["ep_compatibility_info"] = CompatibilityOf(m, record["provider"]);
+  SLM_RETURN_IF_ERROR(WriteTextFile(part.File(kRecord), record.dump(2) + "\n", io));
+  return part.Commit();
+}
+
+}  // namespace
+
+Result<Context> CompiledContext(const Io& io, const ort::Runtime& runtime, const std::string& path, const ort::Choice& choice,
+                                const std::string& cache) {
+  SLM_ASSIGN_OR_RETURN(const onnx::Model m, onnx::ReadModel(path));
+  SLM_ASSIGN_OR_RETURN(const ordered_json origin, Origin(runtime, choice, m, path));
+  Digest key(DigestKind::kSha256);
+  key.Add(origin.dump());
+  const std::string folder = cache + "/" + key.Hex();
+  std::error_code absent;
+  std::string why;
+  if (fs::exists(folder, absent)) {
+    auto there = Believe(runtime, choice, folder);
+    if (there.ok()) {
+      there.value().cached = true;
+      return there;
+    }
+    why = there.error().message();
+  }
+  SLM_RETURN_IF_ERROR(Compile(io, runtime, path, choice, origin, folder));
+  SLM_ASSIGN_OR_RETURN(Context made, Believe(runtime, choice, folder));
+  made.why = why;
+  return made;
+}
+
+Status CheckContexts(const onnx::Model& m, const ort::Runtime& runtime, const ort::Choice& choice) {
+  if (std::none_of(m.graph.nodes.begin(), m.graph.nodes.end(), IsContext)) return Ok();
+  const std::string folder = fs::path(m.path).parent_path().string();
+  SLM_ASSIGN_OR_RETURN(const json record, ReadRecord(folder.empty() ? "." : folder));
+  const std::string own = fs::path(m.path).filename().string();
+  const auto& files = record["files"];
+  if (std::none_of(files.begin(), files.end(), [&](const auto& f) { return f["name"] == own; }))
+    return Bad(m.path, std::string("does not stand in ") + kRecord);
+  SLM_RETURN_IF_ERROR(CheckBinaries(m, record));
+  SLM_RETURN_IF_ERROR(CheckMakers(runtime, choice, m.path, record));
+  return CheckFit(runtime, choice, m.path, CompatibilityOf(m, record["provider"]));
+}
+
+}  // namespace slm::cli

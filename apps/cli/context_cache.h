@@ -1,0 +1,35 @@
+// Graphs that an execution provider compiled, kept with a record, and never loaded without it.
+//
+// A provider may load a binary with a flipped byte, or one made for other hardware, without a word and answer wrongly. So each folder of
+// the cache holds record.json: what it was made of, and the SHA-256 of every file. A file with EPContext nodes is opened only when its
+// record agrees with the bytes that lie there and the provider does not refuse what it wrote into the file.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "backend/ort/ort.h"
+#include "base/result.h"
+#include "onnx/onnx.h"
+#include "verb.h"
+
+namespace slm::cli {
+
+struct Context {
+  std::string model;                   // path of the compiled ONNX file
+  std::vector<std::string> artifacts;  // paths of all files, record.json included
+  std::string provider, compatibility;
+  bool cached = false;
+  std::string why;  // what was wrong with the one that lay there, if it was made anew
+};
+
+// The compiled form of the ONNX file at `path`, from the cache folder or made now. Its key: bytes of the model and its external data,
+// provider with version and library, options, version of the runtime. Errors: kUnavailable (no such provider), kUnsupported, kIo.
+Result<Context> CompiledContext(const Io& io, const backend::ort::Runtime& runtime, const std::string& path,
+                                const backend::ort::Choice& choice, const std::string& cache);
+
+// May this ONNX file be given to the runtime? Files without EPContext nodes may. Errors: kCorrupt (no record, or bytes that differ from
+// it), kUnsupported (the provider refuses it on this device).
+Status CheckContexts(const onnx::Model& model, const backend::ort::Runtime& runtime, const backend::ort::Choice& choice);
+
+}  // namespace slm::cli

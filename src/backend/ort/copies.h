@@ -1,0 +1,24 @@
+// Copies between the memories of devices, counted in a profile that the runtime wrote. Internal to ort/.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "backend/ort/api.h"
+
+namespace slm::backend::ort {
+
+struct Copies {
+  int count = 0;  // Memcpy nodes that ran
+  int64_t bytes = 0;
+};
+
+// From the text of a profile, a list of events. Errors: kCorrupt.
+Result<Copies> CopiesIn(std::string_view profile);
+
+// Where a session's profile may begin; the runtime adds a time and ".json". Empty when there is no folder for it.
+std::string ProfilePrefix();
+// Ends the session's profile, reads it and takes the file away. Errors: what the runtime says, kIo, kCorrupt.
+Result<Copies> EndProfile(const OrtApi& api, OrtSession* session);
+
+}  // namespace slm::backend::ort

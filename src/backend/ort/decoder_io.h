@@ -1,0 +1,37 @@
+// What a decoder's session takes and gives, by the roles that an exported language model has. Internal to ort/.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "backend/ort/session.h"
+
+namespace slm::backend::ort {
+
+struct Port {
+  std::string name;
+  ONNXTensorElementDataType type = ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED;
+  std::vector<int64_t> dims;  // -1: open
+};
+
+struct CachePort {
+  Port past, present;
+};
+
+struct DecoderIo {
+  Port ids;        // [1, T]
+  Port mask;       // [1, past + T]; name "" when the graph has none
+  Port positions;  // [1, T]; likewise
+  Port logits;     // [1, T or 1, V]
+  bool last_row_only = false;
+  std::vector<CachePort> cache;  // keys and values of every layer, [1, Hkv, S, D]
+};
+
+// Bytes of an element; 0: a type that has no place here.
+int ElementBytes(ONNXTensorElementDataType type);
+const char* ElementName(ONNXTensorElementDataType type);  // "f32"
+
+// Sorts the session's inputs and outputs into roles. Errors: kUnsupported, naming the one that does not fit.
+Result<DecoderIo> ReadIo(const OrtApi& api, const OrtSession* session, const Decoder& decoder);
+
+}  // namespace slm::backend::ort
