@@ -1,6 +1,7 @@
 // The file of golden answers: what an artefact said when it was recorded, and what it may differ by. JSON; made by slm verify --record.
 //
-// {"slm_golden": 1, "program", "reference": {path, compute}, "vocab_size", "answers": [{prompt: [id], answer: [id], steps: [{ids, log_probs}]}],
+// {"slm_golden": 1, "program", "reference": {path, compute}, "vocab_size", "answers": [{prompt: [id], answer: [id], steps: [{ids,
+// log_probs}]}],
 //  "artefacts": [{path, sha256, bytes, max_kld, least_same_top, kld, same_top, p95_ms, cpu, isa, threads}]}. Paths are relative to the
 // file's folder.
 #pragma once
@@ -14,10 +15,10 @@
 namespace slm::cli {
 
 struct GoldenArtefact {
-  std::string path, sha256;    // sha256: of the file; of a folder, of its files' names and sums
-  uint64_t bytes = 0;          // all files
-  double max_kld = 0;          // most mean KLD that passes, nats a step
-  double least_same_top = 0;   // least share of steps whose most probable token is the recorded one
+  std::string path, sha256;                  // sha256: of the file; of a folder, of its files' names and sums
+  uint64_t bytes = 0;                        // all files
+  double max_kld = 0;                        // most mean KLD that passes, nats a step
+  double least_same_top = 0;                 // least share of steps whose most probable token is the recorded one
   double kld = 0, same_top = 0, p95_ms = 0;  // measured when recorded; p95_ms: one step of decoding
   std::string cpu, isa;
   int n_threads = 0;

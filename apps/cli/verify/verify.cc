@@ -55,8 +55,8 @@ bool IsModel(const fs::path& path) {
 
 // Where the golden answers of `package` lie: in a folder of artefacts, else beside the model.
 struct Place {
-  std::string file, folder;          // the file, and what its paths are relative to
-  std::vector<std::string> models;   // relative
+  std::string file, folder;         // the file, and what its paths are relative to
+  std::vector<std::string> models;  // relative
 };
 Result<Place> PlaceOfPackage(const VerifyOptions& o, const Io& io) {
   SLM_ASSIGN_OR_RETURN(std::string package, ResolveModel(io, o.package));
@@ -175,7 +175,8 @@ Result<Judged> RunArtefact(Io& io, const VerifyOptions& o, const std::string& pa
   SLM_ASSIGN_OR_RETURN(const OpenedModel m, OpenModel(io, OptionsFor(o, path, ContextOf(file.answers))));
   const auto& c = m.backend->capabilities();
   if (c.vocab_size != file.vocab_size)
-    return Error(Code::kInvalidArgument, fmt::format("{} has a vocabulary of {} tokens, the answers one of {}", path, c.vocab_size, file.vocab_size),
+    return Error(Code::kInvalidArgument,
+                 fmt::format("{} has a vocabulary of {} tokens, the answers one of {}", path, c.vocab_size, file.vocab_size),
                  "record the package again");
   Judged j;
   j.device = c.device;
@@ -232,7 +233,8 @@ Result<int> RecordPackage(Io& io, const VerifyOptions& o, const Place& place) {
     if (!io.json)
       io.Print(fmt::format("{}: KLD {:.6f} from {} ({}), at most {:.6f}; same top token {:.1f} %; 95 % of the steps in {:.2f} ms\n", name,
                            a.kld, file.reference, file.compute, a.max_kld, 100 * a.same_top, a.p95_ms));
-    list.push_back({{"path", a.path}, {"sha256", a.sha256}, {"kld", a.kld}, {"max_kld", a.max_kld}, {"same_top", a.same_top}, {"p95_ms", a.p95_ms}});
+    list.push_back(
+        {{"path", a.path}, {"sha256", a.sha256}, {"kld", a.kld}, {"max_kld", a.max_kld}, {"same_top", a.same_top}, {"p95_ms", a.p95_ms}});
     file.artefacts.push_back(std::move(a));
   }
   SLM_RETURN_IF_ERROR(WriteTextFile(place.file, GoldenText(file), io));
@@ -252,7 +254,8 @@ Result<Judged> Judge(Io& io, const VerifyOptions& o, const std::string& folder, 
   const auto id = IdentityOf(path);
   if (!id.ok()) return failed({}, id.error().message());
   if (id.value().sha256 != a.sha256)
-    return failed({}, fmt::format("other bytes than recorded: sha256 {}…, not {}…", id.value().sha256.substr(0, 12), a.sha256.substr(0, 12)));
+    return failed({},
+                  fmt::format("other bytes than recorded: sha256 {}…, not {}…", id.value().sha256.substr(0, 12), a.sha256.substr(0, 12)));
   const double limit_ms = a.p95_ms * (1 + o.slack);
   auto ran = RunArtefact(io, o, path, file, o.no_latency ? 1e18 : limit_ms);
   if (!ran.ok()) {
@@ -278,7 +281,8 @@ Result<Judged> Judge(Io& io, const VerifyOptions& o, const std::string& folder, 
 }
 
 ordered_json ToJson(const GoldenArtefact& a, const Judged& j) {
-  ordered_json row = {{"path", a.path}, {"verdict", j.verdict}, {"reason", j.reason.empty() ? ordered_json(nullptr) : ordered_json(j.reason)}};
+  ordered_json row = {
+      {"path", a.path}, {"verdict", j.verdict}, {"reason", j.reason.empty() ? ordered_json(nullptr) : ordered_json(j.reason)}};
   if (j.match.steps == 0) return row;
   row.update({{"device", j.device},
               {"backend", j.backend},
@@ -325,7 +329,8 @@ Result<int> VerifyPackage(Io& io, const VerifyOptions& o, const Place& place) {
 
 Result<int> Run(Io& io, const VerifyOptions& o) {
   if (!o.record && (!o.base.empty() || !o.prompts.empty() || o.max_kld))
-    return Error(Code::kInvalidArgument, "--base, --prompts and --max-kld are of --record", "leave them out: they are in the golden answers");
+    return Error(Code::kInvalidArgument, "--base, --prompts and --max-kld are of --record",
+                 "leave them out: they are in the golden answers");
   SLM_ASSIGN_OR_RETURN(const Place place, PlaceOfPackage(o, io));
   return o.record ? RecordPackage(io, o, place) : VerifyPackage(io, o, place);
 }
@@ -336,7 +341,8 @@ Body DeclareVerify(CLI::App& app, Io& io) {
   auto o = std::make_shared<VerifyOptions>();
   app.add_option("PACKAGE", o->package, "model, or folder of models that were made from one")->required();
   app.add_flag("--record", o->record, "write the golden answers instead of comparing with them");
-  app.add_option("--golden", o->golden, "file of the golden answers (default: golden.json in the folder, MODEL.golden.json beside a model)");
+  app.add_option("--golden", o->golden,
+                 "file of the golden answers (default: golden.json in the folder, MODEL.golden.json beside a model)");
   app.add_option("--base", o->base, "with --record: model that gives the answers, in f32 (default: the package's first model)");
   app.add_option("--prompts", o->prompts, "with --record: lines of {\"text\"} or {\"messages\"} (default: built-in ones)");
   app.add_option("--tokens", o->n_steps, "with --record: tokens of each answer")->check(CLI::Range(2, 4096))->capture_default_str();

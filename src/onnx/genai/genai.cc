@@ -49,11 +49,16 @@ struct NameKey {
   std::string GenAiNames::*name;
 };
 constexpr NameKey kNameKeys[] = {
-    {"input_ids", &GenAiNames::input_ids},           {"attention_mask", &GenAiNames::attention_mask},
-    {"position_ids", &GenAiNames::position_ids},     {"past_key_names", &GenAiNames::past_key},
-    {"past_value_names", &GenAiNames::past_value},   {"logits", &GenAiNames::logits},
-    {"present_key_names", &GenAiNames::present_key}, {"present_value_names", &GenAiNames::present_value},
-    {"past_sequence_length", &GenAiNames::last_slot}, {"total_sequence_length", &GenAiNames::total},
+    {"input_ids", &GenAiNames::input_ids},
+    {"attention_mask", &GenAiNames::attention_mask},
+    {"position_ids", &GenAiNames::position_ids},
+    {"past_key_names", &GenAiNames::past_key},
+    {"past_value_names", &GenAiNames::past_value},
+    {"logits", &GenAiNames::logits},
+    {"present_key_names", &GenAiNames::present_key},
+    {"present_value_names", &GenAiNames::present_value},
+    {"past_sequence_length", &GenAiNames::last_slot},
+    {"total_sequence_length", &GenAiNames::total},
 };
 
 // Names of inputs and outputs, some of them patterns that GenAI fills with printf.
