@@ -102,19 +102,6 @@ TEST(ExportedDecoder, HasTheLogitsOfTransformers) {
   EXPECT_GE(checked, 8);
 }
 
-// Block types with minimums come back as codes with offsets and are packed as the file's own blocks were: the same logits, to the bit.
-TEST(ExportedDecoder, MultipliesByTheSameCodes) {
-  for (const char* name : {"quantized.gguf", "quantized_tied.gguf"}) {
-    const Folder folder;
-    const fs::path source = kTiny / "models" / name;
-    if (!Export(source, folder.path(), 32)) continue;
-    const std::vector<int32_t> tokens{5, 9, 17, 3, 40, 22, 8};
-    const auto a = Open(source, 32, backend::ComputeMode::kF32), b = Open(folder.path(), 32, backend::ComputeMode::kF32);
-    ASSERT_TRUE(a && b);
-    EXPECT_LE(Difference(AllRows(*b, tokens), AllRows(*a, tokens)), 1e-5) << name;
-  }
-}
-
 TEST(ImportedDecoder, RunsOnTheCpuBackEnd) {
   std::ifstream in(kTiny / "onnx_decoders/expected.json");
   const nlohmann::json doc = nlohmann::json::parse(in);
