@@ -1,5 +1,5 @@
-// Models that `slm export --to genai` writes, imported again and run on the CPU back end: the logits of transformers for every tiny model,
-// its codes' too. (Rooms on one floor do not know each other; here they meet.)
+// Models that `slm export --to genai` writes, imported again and run on the CPU back end: the logits of transformers; graphs of other
+// software: those of ONNX Runtime. (Rooms on one floor do not know each other; here they meet.)
 #include "load_decoder.h"
 
 #include <gtest/gtest.h>
