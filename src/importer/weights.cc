@@ -75,11 +75,12 @@ std::span<const std::byte> Weights::Keep(const void* data, size_t bytes) {
 
 const model::Tensor* Weights::Add(model::Tensor t) {
   const GroupedMatrix* g = t.grouped.get();
-  const Key key{g ? g->codes.data() : t.data.data(),
-                g ? g->scales.data() : nullptr,
-                g ? g->offsets.data() : nullptr,
-                {t.dims.empty() ? 0 : t.dims[0], t.dims.size() < 2 ? 0 : t.dims[1], g ? 1 + static_cast<int64_t>(g->layout) : 0,
-                 g ? g->strides.code_row : 0}};
+  std::vector<int64_t> form = t.dims;
+  if (g) {
+    const auto zeros = reinterpret_cast<intptr_t>(g->zeros.data());
+    form.insert(form.end(), {static_cast<int64_t>(g->layout), g->bits, g->group, g->strides.code_row, zeros});
+  }
+  const Key key{g ? g->codes.data() : t.data.data(), g ? g->scales.data() : nullptr, g ? g->offsets.data() : nullptr, std::move(form)};
   const auto [at, is_new] = known_.emplace(key, nullptr);
   if (is_new) {
     tensors_.push_back(std::move(t));
