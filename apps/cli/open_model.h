@@ -31,7 +31,7 @@ struct OrtFlags {
 
 struct OpenOptions {
   std::string model;             // path or name in the store
-  std::string backend = "auto";  // "cpu", "ort", or "auto": what the model's form asks for
+  std::string backend = "auto";  // "cpu", "ort", or "auto": see TakesOrt
   std::string device = "auto";   // best first, separated by commas; "auto": the best one present
   OrtFlags ort;
   Fallback fallback = Fallback::kAllowed;

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "context_cache.h"
 #include "inspect_onnx.h"
+#include "importer/importer.h"
 #include "onnx/genai/genai.h"
 #include "onnx/onnx.h"
 #include "ort_flags.h"
@@ -107,7 +108,11 @@ Result<ort::OrtOptions> OrtOptionsOf(const OpenOptions& o, int own) {
 
 }  // namespace
 
-bool TakesOrt(const OpenOptions& o, const std::string& path) { return o.backend == "ort" || (o.backend == "auto" && IsOnnxPath(path)); }
+bool TakesOrt(const OpenOptions& o, const std::string& path) {
+  if (o.backend != "auto" || !importer::IsOnnxModel(path)) return o.backend == "ort";
+  const bool any_flag = !o.ort.library.empty() || !o.ort.libraries.empty() || !o.ort.options.empty();
+  return any_flag || (o.device != "auto" && o.device != "cpu");
+}
 
 Result<OpenedModel> OpenWithOrt(const Io& io, const std::string& path, const OpenOptions& o) {
   const int64_t start_ns = NowNs();

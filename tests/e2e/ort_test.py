@@ -76,9 +76,8 @@ class WithoutTheLibrary(unittest.TestCase):
         self.check(slm("run", GENAI, "-p", "x", "--ort", "/nowhere/lib.so"), 1, "ONNX Runtime is not here", "./dev ort")
         self.check(slm("run", GENAI, "-p", "x", "--ort", SOURCE / "docs"), 1, "no libonnxruntime.so in it")
         self.check(slm("run", LLAMA, "-p", "x", "--backend", "ort"), 2, "not a folder for ONNX Runtime GenAI", "slm export MODEL --to genai")
-        self.check(slm("run", GENAI, "-p", "x", "--backend", "cpu"), 1, "--backend ort")
         self.check(slm("run", GENAI, "-p", "x", "--ep-library", "no-path"), 2, "--ep-library", "NAME=PATH")
-        self.check(slm("run", GENAI, "-p", "x", "--compute", "f32"), 2, "--compute f32")
+        self.check(slm("run", GENAI, "-p", "x", "--backend", "ort", "--compute", "f32"), 2, "--compute f32")
         self.check(slm("run", LLAMA, "-p", "x", "--device", "npu"), 1, "device 'npu'")
         self.check(slm("run", LLAMA, "-p", "x", "--device", "npu,cpu", "--no-fallback"), 3, "not on npu")
         self.check(slm("devices", "--ort", "/nowhere/lib.so"), 1, "./dev ort")
@@ -117,10 +116,12 @@ class Ort(unittest.TestCase):
 
     def test_same_tokens_as_own_kernels(self):
         want = self.run_ids(self.model, "--compute", "f32", "--kv", "f32")
-        for words in ((), ("-t", 1), ("--backend", "ort"), ("--device", "cpu", "--no-fallback")):
-            got = self.run_ids(self.genai, *words)
+        for words in (("-t", 1), (), ("--device", "cpu", "--no-fallback")):
+            got = self.run_ids(self.genai, "--backend", "ort", *words)
             self.assertEqual(got["ids"], want["ids"], words)
         self.assertEqual(got["device"], "cpu")
+        own = self.run_ids(self.genai, "--compute", "f32", "--kv", "f32")
+        self.assertEqual((own["ids"], own["placement"]["ops"][0]["backend"]), (want["ids"], "cpu"), "own kernels on the same folder")
         self.assertTrue(got["isa"].startswith("onnxruntime 1."), got["isa"])
         self.assertEqual({op["kernel"] for op in got["placement"]["ops"]}, {"CPUExecutionProvider"})
         # 2 layers of keys and values, 2 heads of 16, 64 slots of f32
@@ -132,24 +133,24 @@ class Ort(unittest.TestCase):
         text = self.d / "text.txt"
         text.write_text("the end of the beginning is in the end the beginning of the end " * 6)
         own = document("eval", self.model, "ppl", "--text", text, "--window", 32, "--compute", "f32", "--kv", "f32")
-        ort = document("eval", self.genai, "ppl", "--text", text, "--window", 32)
+        ort = document("eval", self.genai, "ppl", "--text", text, "--window", 32, "--backend", "ort")
         self.assertEqual(own["tokens"], ort["tokens"])
         self.assertLess(abs(ort["ppl"] / own["ppl"] - 1), 1e-4)
 
     def test_chat_keeps_the_cache(self):
-        run = slm("chat", self.genai, "--json", "-n", 4, stdin="hi\nin\n")
+        run = slm("chat", self.genai, "--backend", "ort", "--json", "-n", 4, stdin="hi\nin\n")
         self.assertEqual(run.returncode, 0, run.stderr)
         answers = [json.loads(line) for line in run.stdout.splitlines()]
         self.assertEqual([a["cached_tokens"] > 0 for a in answers], [False, True])
 
     def test_bench(self):
-        run = slm("bench", self.genai, "--pp", 16, "--tg", 4, "--ttft", 8, "-r", 2, "-t", "1,2", "--json")
+        run = slm("bench", self.genai, "--backend", "ort", "--pp", 16, "--tg", 4, "--ttft", 8, "-r", 2, "-t", "1,2", "--json")
         self.assertEqual(run.returncode, 0, run.stderr)
         self.assertEqual([json.loads(x)["threads"] for x in run.stdout.splitlines()], [1, 1, 1, 2, 2, 2])
 
     def test_context_and_memory_are_limits(self):
-        self.assertEqual(slm("run", self.genai, "-p", "x", "--ctx", 65).returncode, 2)
-        self.assertEqual(slm("run", self.genai, "-p", "x", "--mem", "10K").returncode, 3)
+        self.assertEqual(slm("run", self.genai, "--backend", "ort", "-p", "x", "--ctx", 65).returncode, 2)
+        self.assertEqual(slm("run", self.genai, "--backend", "ort", "-p", "x", "--mem", "10K").returncode, 3)
 
     def test_fall_back_says_why(self):
         run = slm("run", self.genai, "--raw", "-p", "in", "-n", 1, "--device", "npu")
@@ -306,7 +307,8 @@ class Ort(unittest.TestCase):
                 generator.generate_next_token()
                 want.append(int(generator.get_next_tokens()[0]))
             words = ("--raw", "--ids", "--ignore-eos", "-n", len(want), "-p", prompt)
-            self.assertEqual(document("run", folder, *words)["ids"], want)
+            self.assertEqual(document("run", folder, "--backend", "ort", *words)["ids"], want)
+            self.assertEqual(document("run", folder, "--compute", "f32", *words)["ids"], want)
             self.assertEqual(document("run", path, "--compute", "f32", *words)["ids"], want)
 
 

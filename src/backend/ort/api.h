@@ -21,6 +21,7 @@ using Owner = std::unique_ptr<T, Release<T, Member>>;
 using Env = Owner<OrtEnv, &OrtApi::ReleaseEnv>;
 using Session = Owner<OrtSession, &OrtApi::ReleaseSession>;
 using SessionOptions = Owner<OrtSessionOptions, &OrtApi::ReleaseSessionOptions>;
+using ThreadingOptions = Owner<OrtThreadingOptions, &OrtApi::ReleaseThreadingOptions>;
 using Binding = Owner<OrtIoBinding, &OrtApi::ReleaseIoBinding>;
 using Value = Owner<OrtValue, &OrtApi::ReleaseValue>;
 using MemoryInfo = Owner<OrtMemoryInfo, &OrtApi::ReleaseMemoryInfo>;

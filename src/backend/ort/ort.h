@@ -1,8 +1,8 @@
 // The ONNX Runtime back end: an exported decoder evaluated by a library that is found at run time, on the execution providers it has.
 //
 // Nothing of ONNX Runtime is linked. OpenRuntime opens the library, agrees on a version of its interface (24 to 29) and makes the one
-// environment; a back end is a session on it with a pool of threads. What a decoder's file holds is told by the caller, who has read it:
-// this room knows no file format.
+// environment with the one pool of threads; a back end is a session on it. What a decoder's file holds is told by the caller, who has
+// read it: this room knows no file format.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -112,7 +112,7 @@ struct OrtBackend {
 
 // Opens a session, takes all memory (cache, inputs, logits) and runs once to warm up. kAllTokens on a decoder whose logits are the last
 // token's evaluates token by token. Errors: kUnsupported (inputs, outputs or types that this room does not know), kLimit (memory,
-// Choice::rest), what the runtime says. Thread-safe.
+// Choice::rest), what the runtime says. Thread-safe; back ends of one runtime share its threads.
 Result<OrtBackend> CreateOrtBackend(const std::shared_ptr<Runtime>& runtime, const Decoder& decoder, const OrtOptions& options);
 
 }  // namespace slm::backend::ort

@@ -28,8 +28,13 @@ Result<std::shared_ptr<Runtime>> Runtime::Open(const RuntimeOptions& options) {
   SLM_ASSIGN_OR_RETURN(r->library_, OpenLibrary(options.places));
   const OrtApi& api = r->api();
   r->n_threads_ = options.n_threads;
+  SLM_ASSIGN_OR_RETURN(const ThreadingOptions threads,
+                       Make<ThreadingOptions>(api, [&](auto** out) { return api.CreateThreadingOptions(out); }));
+  SLM_RETURN_IF_ERROR(Check(api, api.SetGlobalIntraOpNumThreads(threads.get(), options.n_threads)));
+  SLM_RETURN_IF_ERROR(Check(api, api.SetGlobalInterOpNumThreads(threads.get(), 1)));
   SLM_ASSIGN_OR_RETURN(r->env_, Make<Env>(api, [&](auto** out) {
-                         return api.CreateEnvWithCustomLogger(Drop, nullptr, ORT_LOGGING_LEVEL_WARNING, "slm", out);
+                         return api.CreateEnvWithCustomLoggerAndGlobalThreadPools(Drop, nullptr, ORT_LOGGING_LEVEL_WARNING, "slm",
+                                                                                  threads.get(), out);
                        }));
   SLM_RETURN_IF_ERROR(Check(api, api.DisableTelemetryEvents(r->env())));
   for (const ProviderLibrary& lib : options.libraries) {

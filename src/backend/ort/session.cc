@@ -93,14 +93,11 @@ Status Append(const Runtime& r, OrtSessionOptions* so, const Candidate& c, const
 Result<SessionOptions> BaseOptions(const Runtime& r, SessionLog& log, const SessionSetup& setup) {
   const OrtApi& api = r.api();
   SLM_ASSIGN_OR_RETURN(SessionOptions so, Make<SessionOptions>(api, [&](auto** out) { return api.CreateSessionOptions(out); }));
-  SLM_RETURN_IF_ERROR(Check(api, api.SetIntraOpNumThreads(so.get(), r.n_threads())));
-  SLM_RETURN_IF_ERROR(Check(api, api.SetInterOpNumThreads(so.get(), 1)));
-  // Smaller shares of work, so that a thread that was kept waiting holds up less: decode on a busy machine was 1.13 times as fast. It is an
-  // option of a session's own pool only, which is why there is none for all.
-  SLM_RETURN_IF_ERROR(Check(api, api.AddSessionConfigEntry(so.get(), "session.dynamic_block_base", "4")));
+  SLM_RETURN_IF_ERROR(Check(api, api.DisablePerSessionThreads(so.get())));
   SLM_RETURN_IF_ERROR(Check(api, api.SetUserLoggingFunction(so.get(), SessionLog::Write, &log)));
   SLM_RETURN_IF_ERROR(Check(api, api.SetSessionLogSeverityLevel(so.get(), ORT_LOGGING_LEVEL_WARNING)));
-  // The length of the sequence changes with every call: a pattern of allocations kept for each would be made anew and kept for ever.
+  // The length of the sequence changes with every call: a pattern of allocations for each would be kept for ever, and
+  // lengths that were not there before are no faster with it.
   SLM_RETURN_IF_ERROR(Check(api, api.DisableMemPattern(so.get())));
   SLM_RETURN_IF_ERROR(Check(api, api.AddSessionConfigEntry(so.get(), "session.record_ep_graph_assignment_info", "1")));
   for (const auto& [key, value] : setup.config)
