@@ -281,9 +281,10 @@ Body DeclareQuantize(CLI::App& app, Io& io) {
          "--activations", o->activations,
          "compressed-tensors: inputs of the layers' matrices as 8-bit integers, dynamic: a scale a token; static: one from calibration")
       ->check(CLI::IsMember({"float", "dynamic", "static"}));
-  app.add_option("--ranges", o->ranges,
-                 "of static activations, without tokens that act as sinks (default: what gives the layer the least error)")
-      ->check(CLI::IsMember({"percentile", "mse", "entropy", "minmax"}));
+  app.add_option(
+         "--ranges", o->ranges,
+         "of static activations, without tokens that act as sinks (default: minmax); measured: what gives the layer the least error")
+      ->check(CLI::IsMember({"minmax", "percentile", "mse", "entropy", "measured"}));
   app.add_option("--head", o->head, "type of embedding and head (default: q8_0)")->check(CLI::IsMember(TypeNames()));
   app.add_option("--search", o->search, "rtn: scales from the range; refit: searched for the least square error (default)")
       ->check(CLI::IsMember({"rtn", "refit"}));

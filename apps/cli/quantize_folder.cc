@@ -46,8 +46,8 @@ quant::FolderRecipe RecipeOf(const FolderRequest& q) {
   const bool rounds = r.inputs != model::hf::PackedInputs::kFloat;
   r.bits = q.bits == 0 && rounds ? 8 : q.bits;
   r.group = q.group < 0 || (q.group == 0 && rounds && r.bits == 8) ? 0 : q.group == 0 ? 32 : q.group;
-  for (const auto& [name, rule] : kRanges)
-    if (q.ranges == name) r.range = rule;
+  for (const auto& [name, rule] : kRanges)  // "measured" is none of them
+    if (q.ranges == name || (q.ranges.empty() && rule == quant::RangeRule::kMinMax)) r.range = rule;
   if (!q.scheme.empty()) (void)quant::SetScheme(q.scheme, &r);  // CheckFolderRequest has seen it
   r.symmetric = r.symmetric || rounds;
   return r;
@@ -213,7 +213,7 @@ ordered_json FolderRecipeJson(const FolderRequest& q) {
   ordered_json activations = nullptr;
   if (!q.activations.empty() && q.activations != "float") {
     activations = {{"bits", 8}, {"scales", q.activations}};
-    if (q.activations == "static") activations["ranges"] = q.ranges.empty() ? "least error of the layer" : q.ranges;
+    if (q.activations == "static") activations["ranges"] = q.ranges.empty() ? "minmax" : q.ranges;
   }
   return {{"recipe", q.recipe.name},
           {"to", q.to},

@@ -139,7 +139,7 @@ class Schemes(unittest.TestCase):
 
     def test_static_activations(self):
         """Without folds the range of the first layer's input is that of its norm over the tokens of the text, computed here."""
-        for rule in ("minmax", "percentile", "mse", "entropy"):
+        for rule in ("minmax", "percentile", "mse", "entropy", "measured"):
             report, out = self.quantize(LLAMA, "--activations", "static", "--ranges", rule, "--recipe", "default", "--fold", "none",
                                         "--codes", "nearest", "--most-energy", "0", *self.calib, out=rule)
             ts = tensors(out)
