@@ -153,7 +153,7 @@ Body DeclareCheck(CLI::App& app, Io& io) {
                  "ONNX file, GenAI folder, or a model (path or name in the store), checked as slm export --to genai writes it");
   app.add_option("--target", c->target, "name of a target, or a .json file that describes one");
   app.add_flag("--list-targets", c->list, "prints the names of the targets");
-  app.add_option("--dim", c->dims, "NAME=N: checks as if the open dimension NAME were N (repeatable)");
+  app.add_option("--dim", c->dims, "NAME=N: checks as if the open dimension NAME were N (repeatable)")->allow_extra_args(false);
   app.add_option("-c,--ctx", c->context, "tokens of the KV cache; 0: the model's own")->capture_default_str()->check(FromZero());
   app.add_flag("--no-fallback", c->no_fallback, "exit 3 also when an operator would run on another device");
   app.footer(

@@ -165,6 +165,8 @@ class CommandLine(unittest.TestCase):
         document, code = check(GRAPHS / "open_length.onnx", "qnn-htp-v73")
         self.assertEqual((code, document["supported"], document["fallback"]), (0, 0, 8))
         self.assertEqual(document["shapes"][0]["open_dims"], ["tokens"])
+        first = slm("check", "--dim", "tokens=4", GRAPHS / "open_length.onnx", "--target", "qnn-htp-v73", "--json")
+        self.assertEqual(json.loads(first.stdout)["supported"], 8)  # the option takes one word, not MODEL
         document, _ = check(GRAPHS / "open_length.onnx", "qnn-htp-v73", "--dim", "tokens=4")
         self.assertEqual((document["supported"], document["fallback"]), (8, 0))
 

@@ -55,6 +55,8 @@ FIRST_ONLY = {
     "Compress",
     "Unique",
 } | {"ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL2", "ReduceSumSquare", "ReduceLogSumExp"}
+# Whose first input is no value of the form.
+UNTYPED = ("If", "Loop", "OneHot", "ConstantOfShape", "Range", "GatherBlockQuantized")
 FIRST_FLOAT = ("RMSNormalization", "SimplifiedLayerNormalization", "LayerNormalization", "Conv", "Clip", "RotaryEmbedding")
 INDEXED = {"Gather": 1, "GatherElements": 1, "GatherND": 1, "ScatterND": 1, "ScatterElements": 1}
 # Written by hand for each target: what matters there is more than a type.
@@ -127,9 +129,11 @@ def rows(cases, units):
             row["in_each"] = [list(kinds), ids] + ([list(kinds)] if name.startswith("Scatter") else [])
         elif name == "Where":
             row["in_each"] = ["bool", list(kinds), list(kinds)]
+        elif name in UNTYPED:
+            pass
         elif name in FIRST_ONLY or name in FIRST_FLOAT:
             row["in_each"] = [list(kinds)]
-        elif name != "GatherBlockQuantized":
+        else:
             row["in"] = list(kinds)
         if ("axis", domain, name) in refused:
             row["with"] = {"axis": ["last", None]}
