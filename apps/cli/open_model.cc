@@ -152,9 +152,10 @@ void AddOpenOptions(CLI::App& app, OpenOptions& o) {
       ->delimiter(',')
       ->group(group);
   AddMemory(app, o.memory)->group(group);
-  app.add_option("--backend", o.backend,
-                 "cpu: own kernels; ort: ONNX Runtime, for folders of ONNX Runtime GenAI; auto: ort where another device or one of its options is "
-                 "asked for")
+  app.add_option(
+         "--backend", o.backend,
+         "cpu: own kernels; ort: ONNX Runtime, for folders of ONNX Runtime GenAI; auto: ort where another device or one of its options is "
+         "asked for")
       ->capture_default_str()
       ->check(CLI::IsMember({"auto", "cpu", "ort"}))
       ->group("ONNX Runtime");

@@ -8,8 +8,8 @@
 
 #include "base/clock.h"
 #include "context_cache.h"
-#include "inspect_onnx.h"
 #include "importer/importer.h"
+#include "inspect_onnx.h"
 #include "onnx/genai/genai.h"
 #include "onnx/onnx.h"
 #include "ort_flags.h"
