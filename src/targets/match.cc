@@ -167,9 +167,13 @@ NodeVerdict MatchOwn(const Flat& flat, int node, const Description& d) {
   const auto rows = d.rows.find({n.node.domain, n.node.op_type});
   if (rows == d.rows.end()) return {Verdict::kFallback, d.unlisted_reason, "", "", "", "", d.unlisted_source};
   if (d.static_only && HasOpenDimension(flat, node))
-    return {
-        Verdict::kFallback, "an open dimension: " + d.shapes_reason, "a graph with fixed sizes (--dim shows what it would be)", "", "", "",
-        d.shapes_source};
+    return {Verdict::kFallback,
+            "an open dimension: " + d.shapes_reason,
+            "a graph with fixed sizes (--dim shows what it would be)",
+            "slm export --to qdq",
+            "",
+            "",
+            d.shapes_source};
   std::string misfit;
   const Row* nearest = nullptr;
   RowMatch::TypeMisfit types;  // of all native rows that fail at one place together
