@@ -11,6 +11,7 @@
 #include "checks.h"
 #include "exporter/exporter.h"
 #include "graph/graph.h"
+#include "importer/importer.h"
 #include "model/model.h"
 #include "onnx/genai/genai.h"
 #include "onnx/onnx.h"
@@ -72,16 +73,17 @@ Result<NamedGraph> AsExported(const std::string& path, int& context) {
 
 Result<Graphs> ReadGraphs(const std::string& path, int& context) {
   Graphs out;
-  if (path.ends_with(".onnx")) {
-    SLM_ASSIGN_OR_RETURN(onnx::Model m, onnx::ReadModel(path));
-    out.push_back({std::filesystem::path(path).filename().string(), std::move(m), {}});
-  } else if (onnx::IsGenAiFolder(path)) {
+  if (onnx::IsGenAiFolder(path)) {
     SLM_ASSIGN_OR_RETURN(const onnx::GenAiConfig config, onnx::ReadGenAiConfig(path));
     if (context == 0) context = config.context_length;
     for (const onnx::GenAiFile& f : config.files) {
       SLM_ASSIGN_OR_RETURN(onnx::Model m, onnx::ReadModel((std::filesystem::path(path) / f.name).string()));
       out.push_back({f.name, std::move(m), {}});
     }
+  } else if (importer::IsOnnxModel(path)) {
+    SLM_ASSIGN_OR_RETURN(const std::string file, importer::GraphFile(path));
+    SLM_ASSIGN_OR_RETURN(onnx::Model m, onnx::ReadModel(file));
+    out.push_back({std::filesystem::path(file).filename().string(), std::move(m), {}});
   } else {
     SLM_ASSIGN_OR_RETURN(NamedGraph g, AsExported(path, context));
     out.push_back(std::move(g));

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <span>
 
 #include "fetch/digest.h"
 #include "model/hf/folder.h"
@@ -95,15 +96,29 @@ Result<json> ReadRecord(const std::string& folder) {
 
 bool IsContext(const onnx::Node& n) { return n.op_type == "EPContext" && n.domain == "com.microsoft"; }
 
+// Those of the nodes and of the graphs in their attributes; reading has bounded how deep these lie.
+void AddContexts(std::span<const onnx::Node> nodes, std::vector<const onnx::Node*>& out) {
+  for (const onnx::Node& n : nodes) {
+    if (IsContext(n)) out.push_back(&n);
+    for (const onnx::Attribute& a : n.attributes)
+      for (const onnx::Graph& g : a.graphs) AddContexts(g.nodes, out);
+  }
+}
+std::vector<const onnx::Node*> ContextsIn(const onnx::Model& m) {
+  std::vector<const onnx::Node*> out;
+  AddContexts(m.graph.nodes, out);
+  for (const onnx::Function& f : m.functions) AddContexts(f.nodes, out);
+  return out;
+}
+
 // The binaries that the nodes name must stand in the record.
 Status CheckBinaries(const onnx::Model& m, const json& record) {
   std::set<std::string> known;
   for (const auto& f : record["files"]) known.insert(f["name"].get<std::string>());
-  for (const onnx::Node& n : m.graph.nodes) {
-    if (!IsContext(n)) continue;
-    const onnx::Attribute* embedded = n.Find("embed_mode");
+  for (const onnx::Node* n : ContextsIn(m)) {
+    const onnx::Attribute* embedded = n->Find("embed_mode");
     if (!embedded || embedded->ints.empty() || embedded->ints[0] != 0) continue;  // the binary is in the file itself, which has a sum
-    const onnx::Attribute* name = n.Find("ep_cache_context");
+    const onnx::Attribute* name = n->Find("ep_cache_context");
     if (!name || name->strings.empty() || known.contains(name->strings[0])) continue;
     return Bad(m.path, "names a binary that its record does not: " + model::Quoted(name->strings[0]));
   }
@@ -152,8 +167,8 @@ Status Compile(const Io& io, const ort::Runtime& runtime, const std::string& pat
   SLM_ASSIGN_OR_RETURN(PartFolder part, PartFolder::Create(folder));
   SLM_RETURN_IF_ERROR(CompileContext(runtime, path, choice, part.File(kModel)));
   std::vector<std::string> names;
-  for (const auto& entry : fs::directory_iterator(part.path(), failed)) {
-    const std::string name = entry.path().filename().string();
+  for (fs::directory_iterator it(part.path(), failed), end; !failed && it != end; it.increment(failed)) {
+    const std::string name = it->path().filename().string();
     if (!name.starts_with(".")) names.push_back(name);  // the folder's lock goes away with the commit
   }
   if (failed) return Error(Code::kIo, part.path() + ": " + failed.message());
@@ -161,11 +176,13 @@ Status Compile(const Io& io, const ort::Runtime& runtime, const std::string& pat
   record["files"] = ordered_json::array();
   for (const std::string& name : names) {
     SLM_ASSIGN_OR_RETURN(const std::string sum, Sha256(part.File(name)));
-    record["files"].push_back({{"name", name}, {"bytes", fs::file_size(part.File(name), failed)}, {"sha256", sum}});
+    const auto bytes = fs::file_size(part.File(name), failed);
+    if (failed) return Error(Code::kIo, part.File(name) + ": " + failed.message());
+    record["files"].push_back({{"name", name}, {"bytes", bytes}, {"sha256", sum}});
   }
   SLM_ASSIGN_OR_RETURN(const onnx::Model m, onnx::ReadModel(part.File(kModel)));
   record["ep_compatibility_info"] = CompatibilityOf(m, record["provider"]);
-  SLM_RETURN_IF_ERROR(WriteTextFile(part.File(kRecord), record.dump(2) + "\n", io));
+  SLM_RETURN_IF_ERROR(WriteTextFile(part.File(kRecord), record.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n", io));
   return part.Commit();
 }
 
@@ -174,9 +191,10 @@ Status Compile(const Io& io, const ort::Runtime& runtime, const std::string& pat
 Result<Context> CompiledContext(const Io& io, const ort::Runtime& runtime, const std::string& path, const ort::Choice& choice,
                                 const std::string& cache) {
   SLM_ASSIGN_OR_RETURN(const onnx::Model m, onnx::ReadModel(path));
+  SLM_RETURN_IF_ERROR(CheckContexts(m, runtime, choice));
   SLM_ASSIGN_OR_RETURN(const ordered_json origin, Origin(runtime, choice, m, path));
   Digest key(DigestKind::kSha256);
-  key.Add(origin.dump());
+  key.Add(origin.dump(-1, ' ', false, ordered_json::error_handler_t::replace));
   const std::string folder = cache + "/" + key.Hex();
   std::error_code absent;
   std::string why;
@@ -195,7 +213,7 @@ Result<Context> CompiledContext(const Io& io, const ort::Runtime& runtime, const
 }
 
 Status CheckContexts(const onnx::Model& m, const ort::Runtime& runtime, const ort::Choice& choice) {
-  if (std::none_of(m.graph.nodes.begin(), m.graph.nodes.end(), IsContext)) return Ok();
+  if (ContextsIn(m).empty()) return Ok();
   const std::string folder = fs::path(m.path).parent_path().string();
   SLM_ASSIGN_OR_RETURN(const json record, ReadRecord(folder.empty() ? "." : folder));
   const std::string own = fs::path(m.path).filename().string();

@@ -88,7 +88,9 @@ class QdqExport {
     SLM_RETURN_IF_ERROR(WriteHost(built, part));
     for (const auto& [name, text] : tokenizer.files) SLM_RETURN_IF_ERROR(WriteTextFile(part.File(name), text, io_));
     manifest_.notes = notes_;
-    SLM_RETURN_IF_ERROR(WriteTextFile(part.File("manifest.json"), ManifestOf(manifest_, *m_, r_, built).dump(2) + "\n", io_));
+    SLM_RETURN_IF_ERROR(WriteTextFile(
+        part.File("manifest.json"),
+        ManifestOf(manifest_, *m_, r_, built).dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n", io_));
     SLM_RETURN_IF_ERROR(part.Commit());
     Report(built, tokenizer);
     return int{kExitOk};

@@ -9,7 +9,6 @@
 #include "base/clock.h"
 #include "context_cache.h"
 #include "importer/importer.h"
-#include "inspect_onnx.h"
 #include "onnx/genai/genai.h"
 #include "onnx/onnx.h"
 #include "ort_flags.h"
@@ -24,9 +23,13 @@ int64_t IntOf(const onnx::Node& n, const char* attribute) {
   return a && a->ints.size() == 1 ? a->ints[0] : 0;
 }
 
-// Multiplies and adds of a product with a constant matrix for one token.
+// Multiplies and adds of a product with a constant matrix for one token; 0 where the sizes are none.
 int64_t OpsOf(const onnx::Node& n, const std::map<std::string, const onnx::Tensor*>& constants) {
-  if (n.op_type == "MatMulNBits") return 2 * IntOf(n, "K") * IntOf(n, "N");
+  if (n.op_type == "MatMulNBits") {
+    constexpr int64_t kMostWidth = int64_t{1} << 30;
+    const int64_t k = IntOf(n, "K"), width = IntOf(n, "N");
+    return k < 1 || width < 1 || k > kMostWidth || width > kMostWidth / k ? 0 : 2 * k * width;
+  }
   if (n.op_type != "MatMul" || n.inputs.size() != 2) return 0;
   const auto b = constants.find(n.inputs[1]);
   return b == constants.end() ? 0 : 2 * b->second->n_values();
@@ -81,8 +84,8 @@ Result<std::shared_ptr<model::Model>> LoadText(const std::string& path, const on
   m->config.d_model = c.d_model;
   m->config.n_layers = c.n_layers;
   m->config.max_context = c.context_length;
-  m->config.bos_ids.assign(c.bos_ids.begin(), c.bos_ids.end());
-  m->config.eos_ids.assign(c.eos_ids.begin(), c.eos_ids.end());
+  if (!c.bos_ids.empty()) m->config.bos_ids.assign(c.bos_ids.begin(), c.bos_ids.end());  // else the tokenizer's
+  if (!c.eos_ids.empty()) m->config.eos_ids.assign(c.eos_ids.begin(), c.eos_ids.end());
   return m;
 }
 

@@ -121,7 +121,7 @@ Result<Array> Calls::Evaluate(const std::string& name, const CallLengths& call, 
       if (const auto done = made.find(in); done != made.end()) inputs.back() = &done->second;
       else if (inputs_.contains(in) && is_call(in)) inputs.back() = &(made[in] = ArrayOf(in, call));
       else if (const ValuePtr& v = values.at(in); v->kind == Kind::kFixed && !v->axes.size()) {
-        SLM_ASSIGN_OR_RETURN(auto array, ArrayOfFixed(*v));
+        SLM_ASSIGN_OR_RETURN(auto array, ReadFixed(*v));  // other threads may read the same value
         held.push_back(array);
         inputs.back() = array.get();
       }
@@ -143,7 +143,7 @@ Result<Array> Calls::Evaluate(const std::string& name, const CallLengths& call, 
   return Error(Code::kInternal, "value '" + name + "' is not of the call");
 }
 
-Result<std::shared_ptr<const Array>> ArrayOfFixed(Value& v) {
+Result<std::shared_ptr<const Array>> ReadFixed(const Value& v) {
   if (v.array) return v.array;
   SLM_ASSERT(v.weight.has_value());
   const WeightView& w = *v.weight;
@@ -151,7 +151,11 @@ Result<std::shared_ptr<const Array>> ArrayOfFixed(Value& v) {
     return Error(Code::kUnsupported, fmt::format("arithmetic with the weight {} {}", w.values->name, onnx::ShapeText(w.values->dims)),
                  "weights are multiplied with, gathered from, transposed and cast only");
   SLM_ASSIGN_OR_RETURN(Array a, reference::FromTensor(*w.values));
-  v.array = std::make_shared<const Array>(std::move(a));
+  return std::make_shared<const Array>(std::move(a));
+}
+
+Result<std::shared_ptr<const Array>> ArrayOfFixed(Value& v) {
+  SLM_ASSIGN_OR_RETURN(v.array, ReadFixed(v));
   return v.array;
 }
 

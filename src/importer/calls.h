@@ -45,7 +45,8 @@ class Calls {
   std::map<std::string, size_t> producer_;
 };
 
-// The values of something known without the call. Errors: kUnsupported (too large to compute with).
+// The values of something known without the call; ArrayOfFixed keeps them in `v`. Errors: kUnsupported (too large to compute with).
+Result<std::shared_ptr<const reference::Array>> ReadFixed(const Value& v);
 Result<std::shared_ptr<const reference::Array>> ArrayOfFixed(Value& v);
 
 // A number that is the same in every call.

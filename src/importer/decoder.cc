@@ -19,7 +19,7 @@ using model::Quoted;
 using AxisKind = Axis::Kind;
 
 constexpr int kMostLayers = 4096;
-constexpr int64_t kMostHeads = 65536, kMostWidth = 8192;
+constexpr int64_t kMostWidth = 8192;
 
 Error Refuse(const std::string& what) {
   return Error(Code::kUnsupported, what, "this is no decoder of one sequence of tokens; run it with ONNX Runtime");

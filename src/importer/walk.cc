@@ -114,6 +114,7 @@ Result<Values> Computed(const Call& c) {
     }
     SLM_ASSIGN_OR_RETURN(auto made, w.calls.Run(c.node, inputs));
     for (size_t i = 0; i < out.size(); ++i) {
+      if (made[i].type == onnx::ElementType::kString) return c.Refuse("strings");
       w.n_kept += made[i].size();
       if (w.n_kept > kMostKept)
         return Error(Code::kLimit, "masks and shapes of more values than any decoder's", "export the model in another form");

@@ -11,6 +11,8 @@
 
 namespace slm::importer {
 
+inline constexpr int64_t kMostHeads = 65536;  // of a layer; more is a damaged file
+
 using Values = std::vector<ValuePtr>;
 
 // What the attentions of a graph have in common, and the cache of each layer.

@@ -68,15 +68,14 @@ class DescriptionReader {
     root_.Flag("quantized_units", &d_.quantized_units);
     root_.Flag("whole_bodies", &d_.whole_bodies);
     if (const json* sources = root_.Find("sources")) {
-      JsonObject list(*sources, At("sources"), errors_);
+      const JsonObject list(*sources, At("sources"), errors_);  // says that it is no object
       if (sources->is_object())
-        for (const auto& item : sources->items()) Source(item.key(), list);
+        for (const auto& item : sources->items()) Source(item.key(), item.value());
     }
   }
 
   // {"measured": packages, "by": file} | {"documented": page} | {"assumed": why}; "note" with each.
-  void Source(const std::string& key, JsonObject& list) {
-    const json& value = *list.Find(key.c_str());
+  void Source(const std::string& key, const json& value) {
     JsonObject source(value, At("sources." + key), errors_);
     std::string text, by, note;
     int n = 0;

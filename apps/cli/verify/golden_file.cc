@@ -1,7 +1,10 @@
 // See golden_file.h.
 #include "verify/golden_file.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -17,6 +20,7 @@ using nlohmann::json;
 using nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
+constexpr size_t kShardDigits = 5;  // of each number in "NAME-00001-of-00003.gguf"
 constexpr size_t kMostBytes = size_t{64} << 20, kMostAnswers = 10000, kMostArtefacts = 1000, kMostText = 4096;
 
 Error Bad(const std::string& where, const std::string& what) {
@@ -110,7 +114,49 @@ Result<GoldenArtefact> ArtefactFrom(const Object& o) {
   return a;
 }
 
+// Where NNNNN stands in "NAME-NNNNN-of-MMMMM.gguf"; npos: another name.
+size_t ShardNumberAt(const std::string& path) {
+  constexpr std::string_view kEnd = ".gguf", kOf = "-of-";
+  constexpr size_t kDigits = kShardDigits, kTail = kDigits + kOf.size() + kDigits + kEnd.size();
+  if (path.size() <= kTail || !path.ends_with(kEnd)) return std::string::npos;
+  const size_t at = path.size() - kTail;
+  const auto digits = [&](size_t from) { return path.substr(from, kDigits).find_first_not_of("0123456789") == std::string::npos; };
+  const bool is_shard =
+      path[at - 1] == '-' && path.compare(at + kDigits, kOf.size(), kOf) == 0 && digits(at) && digits(at + kDigits + kOf.size());
+  return is_shard ? at : std::string::npos;
+}
+
+// The files that make up what is at `path`.
+Result<std::vector<fs::path>> FilesOf(const std::string& path) {
+  std::error_code failed;
+  const fs::file_status status = fs::status(path, failed);
+  if (!fs::exists(status)) return Error(Code::kNotFound, path + ": no such file or folder", "check the path");
+  std::vector<fs::path> files;
+  if (fs::is_directory(status)) {
+    for (fs::recursive_directory_iterator it(path, failed), end; !failed && it != end; it.increment(failed))
+      if (it->status(failed).type() == fs::file_type::regular) files.push_back(it->path());
+    if (failed) return Error(Code::kIo, path + ": " + failed.message(), "check the folder");
+    if (files.empty()) return Error(Code::kNotFound, path + ": no files in it", "check the path");
+    std::sort(files.begin(), files.end());
+    return files;
+  }
+  const size_t at = ShardNumberAt(path);
+  if (at == std::string::npos) return std::vector<fs::path>{path};
+  int n = 0;
+  const char* const count = path.data() + at + kShardDigits + std::string_view("-of-").size();
+  std::from_chars(count, count + kShardDigits, n);
+  std::string shard = path;
+  for (int i = 1; i <= n; ++i) files.emplace_back(shard.replace(at, kShardDigits, fmt::format("{:05}", i)));
+  if (files.empty()) return Error(Code::kNotFound, path + ": a shard of none", "check the name");
+  return files;
+}
+
 }  // namespace
+
+bool IsLaterShard(const std::string& path) {
+  const size_t at = ShardNumberAt(path);
+  return at != std::string::npos && path.compare(at, kShardDigits, "00001") != 0;
+}
 
 std::string GoldenText(const GoldenFile& file) {
   ordered_json j = {{"slm_golden", 1},
@@ -165,32 +211,22 @@ Result<GoldenFile> ParseGolden(std::string_view text) {
 }
 
 Result<Identity> IdentityOf(const std::string& path) {
-  std::error_code failed;
-  const fs::file_status status = fs::status(path, failed);
-  if (!fs::exists(status)) return Error(Code::kNotFound, path + ": no such file or folder", "check the path");
+  SLM_ASSIGN_OR_RETURN(const std::vector<fs::path> files, FilesOf(path));
   Identity id;
-  if (!fs::is_directory(status)) {
-    Digest digest(DigestKind::kSha256);
-    SLM_RETURN_IF_ERROR(AddFile(path, digest));
-    id.bytes = fs::file_size(path, failed);
-    id.sha256 = digest.Hex();
-    return id;
-  }
-  std::vector<fs::path> files;
-  for (fs::recursive_directory_iterator it(path, failed), end; !failed && it != end; it.increment(failed))
-    if (it->symlink_status(failed).type() == fs::file_type::regular) files.push_back(it->path());
-  if (failed) return Error(Code::kIo, path + ": " + failed.message(), "check the folder");
-  std::sort(files.begin(), files.end());
+  std::error_code failed;
+  const bool is_folder = fs::is_directory(path, failed);
   Digest all(DigestKind::kSha256);
   for (const fs::path& file : files) {
     Digest digest(DigestKind::kSha256);
     SLM_RETURN_IF_ERROR(AddFile(file.string(), digest));
     id.bytes += fs::file_size(file, failed);
-    all.Add(fs::path(file).lexically_relative(path).generic_string());
+    if (failed) return Error(Code::kIo, file.string() + ": " + failed.message(), "check the file");
+    id.sha256 = digest.Hex();
+    all.Add((is_folder ? file.lexically_relative(path) : file.filename()).generic_string());
     all.Add(std::string_view("\0", 1));
-    all.Add(digest.Hex() + "\n");
+    all.Add(id.sha256 + "\n");
   }
-  id.sha256 = all.Hex();
+  if (is_folder || files.size() > 1) id.sha256 = all.Hex();
   return id;
 }
 

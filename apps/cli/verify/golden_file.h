@@ -35,11 +35,15 @@ std::string GoldenText(const GoldenFile& file);
 // Errors: kCorrupt, naming the place in the document.
 Result<GoldenFile> ParseGolden(std::string_view text);
 
-// Sum and size of a file, or of a folder: of "name\0sum\n" of each file in it, by name, links not followed. Errors: kNotFound, kIo.
+// Is `path` a shard besides the first, "NAME-00002-of-00003.gguf"?
+bool IsLaterShard(const std::string& path);
+
 struct Identity {
   std::string sha256;
   uint64_t bytes = 0;
 };
+// Sum and size of a file; of a shard or a folder those of all shards, or of all files in it: of "name\0sum\n" of each, by name. Links to
+// files count as what they point to, links to folders not at all. Errors: kNotFound (also a folder without files), kIo.
 Result<Identity> IdentityOf(const std::string& path);
 
 }  // namespace slm::cli

@@ -49,7 +49,7 @@ constexpr int kPasses = 3;              // over the answers for a time
 
 bool IsModel(const fs::path& path) {
   std::error_code failed;
-  if (!fs::is_directory(path, failed)) return path.extension() == ".gguf" || path.extension() == ".slm";
+  if (!fs::is_directory(path, failed)) return (path.extension() == ".gguf" && !IsLaterShard(path.string())) || path.extension() == ".slm";
   return fs::exists(path / "genai_config.json", failed) || fs::exists(path / "config.json", failed);
 }
 
@@ -73,6 +73,7 @@ Result<Place> PlaceOfPackage(const VerifyOptions& o, const Io& io) {
     p.file = package + "/golden.json";
     for (fs::directory_iterator it(path, failed), end; !failed && it != end; it.increment(failed))
       if (IsModel(it->path())) p.models.push_back(it->path().filename().string());
+    if (failed) return Error(Code::kIo, package + ": " + failed.message(), "check the folder");
     std::sort(p.models.begin(), p.models.end());
   }
   if (!o.golden.empty()) p.file = o.golden;

@@ -1,9 +1,8 @@
 // See copies.h. The runtime writes profiles to files only.
 #include "backend/ort/copies.h"
 
-#include <unistd.h>
-
 #include <charconv>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -38,10 +37,17 @@ Result<Copies> CopiesIn(std::string_view profile) {
   return out;
 }
 
-std::string ProfilePrefix() {
+ProfileFolder::ProfileFolder() {
   std::error_code failed;
   const auto folder = std::filesystem::temp_directory_path(failed);
-  return failed ? std::string() : (folder / ("slm-ort-" + std::to_string(getpid()))).string();
+  if (failed) return;
+  std::string name = (folder / "slm-ort-XXXXXX").string();
+  if (mkdtemp(name.data()) != nullptr) path_ = name;
+}
+
+ProfileFolder::~ProfileFolder() {
+  std::error_code ignored;
+  if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
 }
 
 Result<Copies> EndProfile(const OrtApi& api, OrtSession* session) {

@@ -16,8 +16,19 @@ struct Copies {
 // From the text of a profile, a list of events. Errors: kCorrupt.
 Result<Copies> CopiesIn(std::string_view profile);
 
-// Where a session's profile may begin; the runtime adds a time and ".json". Empty when there is no folder for it.
-std::string ProfilePrefix();
+// A folder of this process alone for a session's profile, removed with all that is in it.
+class ProfileFolder {
+ public:
+  ProfileFolder();
+  ~ProfileFolder();
+  ProfileFolder(const ProfileFolder&) = delete;
+  ProfileFolder& operator=(const ProfileFolder&) = delete;
+  // Where the profile begins; the runtime adds a time and ".json". Empty when no folder could be made.
+  std::string prefix() const { return path_.empty() ? path_ : path_ + "/profile"; }
+
+ private:
+  std::string path_;
+};
 // Ends the session's profile, reads it and takes the file away. Errors: what the runtime says, kIo, kCorrupt.
 Result<Copies> EndProfile(const OrtApi& api, OrtSession* session);
 

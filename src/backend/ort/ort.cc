@@ -89,7 +89,8 @@ class SessionBackend final : public Backend {
     const int32_t token = 0;
     SLM_RETURN_IF_ERROR(feeds_.Run({&token, 1}, 0, 0));
     if (profiled_) {
-      SLM_ASSIGN_OR_RETURN(copies_, EndProfile(session_.runtime->api(), session_.session.get()));
+      auto counted = EndProfile(session_.runtime->api(), session_.session.get());
+      if (counted.ok()) copies_ = counted.value();  // a profile that cannot be read stops no run
     }
     capabilities_.activations_bytes = feeds_.other_bytes() + ArenaBytes(session_.runtime->api(), session_.session.get(), "TotalAllocated");
     return Ok();
@@ -168,7 +169,8 @@ Status CheckOptions(const Decoder& d, const OrtOptions& o) {
 
 Result<OrtBackend> CreateOrtBackend(const std::shared_ptr<Runtime>& runtime, const Decoder& d, const OrtOptions& o) {
   SLM_RETURN_IF_ERROR(CheckOptions(d, o));
-  SLM_ASSIGN_OR_RETURN(OpenSession session, MakeSession(runtime, d.path, o.choice, {.profile = ProfilePrefix(), .config = {}}));
+  const ProfileFolder profile;  // outlives the session, which ends its profile when it goes
+  SLM_ASSIGN_OR_RETURN(OpenSession session, MakeSession(runtime, d.path, o.choice, {.profile = profile.prefix(), .config = {}}));
   auto io = ReadIo(runtime->api(), session.session.get(), d);
   if (!io.ok()) return io.error().At(d.path);
   const DecoderIo& ports = io.value();
@@ -181,7 +183,7 @@ Result<OrtBackend> CreateOrtBackend(const std::shared_ptr<Runtime>& runtime, con
   OrtBackend out;
   out.kv_type = ElementName(ports.cache[0].past.type);
   out.notes = session.placed.notes;
-  const bool profiled = !session.providers.empty();
+  const bool profiled = !session.providers.empty() && !profile.prefix().empty();
   auto backend = std::make_unique<SessionBackend>(std::move(session), std::move(feeds), c, o.logits, ports.last_row_only, profiled);
   if (const Status s = backend->WarmUp(); !s.ok()) return s.error().At(d.path);
   const Capabilities& made = backend->capabilities();

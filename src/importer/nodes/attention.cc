@@ -248,7 +248,7 @@ Result<Values> GroupQueryAttentionNode(const Call& c) {
   if (c.Optional(9) && !IsPositions(c, *c.in[9])) return c.Refuse("positions that are not those of the tokens");
   a.layer = past_key->layer;
   a.head_dim = past_key->axes.back().n;
-  if (a.n_heads < 1 || a.n_heads > 65536 || a.n_kv_heads < 1 || a.n_kv_heads > a.n_heads) return c.Refuse("numbers of heads");
+  if (a.n_heads < 1 || a.n_heads > kMostHeads || a.n_kv_heads < 1 || a.n_kv_heads > a.n_heads) return c.Refuse("numbers of heads");
   const int64_t q_width = a.n_heads * a.head_dim, kv_width = a.n_kv_heads * a.head_dim;
   Values parts{query, c.Optional(1), c.Optional(2)};
   if (!parts[1] && !parts[2]) {  // q | k | v in one

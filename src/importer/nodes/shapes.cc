@@ -8,6 +8,8 @@
 namespace slm::importer {
 namespace {
 
+constexpr int64_t kMostExtent = int64_t{1} << 40;  // values of a tensor whose shape is worked out
+
 using AxisKind = Axis::Kind;
 
 Result<Values> WithAxes(const Call& c, const Value& v, Axes axes) {
@@ -66,8 +68,8 @@ Result<Values> ReshapeNode(const Call& c) {
     for (size_t i = 0; i < target[p].size(); ++i) {
       int64_t& d = target[p][i];
       if (d == 0 && zeros && i < from.size()) d = from[i];
+      if (d < -1 || d > kMostExtent || (d > 0 && known > kMostExtent / d)) return c.Refuse("a shape that is none");
       if (d != -1) known *= d;
-      if (d < -1 || d > (int64_t{1} << 40) || known > (int64_t{1} << 40)) return c.Refuse("a shape that is none");
     }
     for (int64_t& d : target[p])
       if (d == -1) d = known == 0 ? 0 : all / known;
@@ -136,8 +138,8 @@ Result<Values> ExpandNode(const Call& c) {
       const Axis before = v->axes.size() < k ? One() : v->axes[v->axes.size() - k];
       const int64_t has = Extent(before, c.w.calls.probes()[p]);
       if (want == 1 || want == has) continue;
-      if (before.kind != AxisKind::kOne || v->kind != Kind::kCached || want < 1 || (p > 0 && a.kind != AxisKind::kRepeat) ||
-          (p > 0 && a.n != want))
+      if (before.kind != AxisKind::kOne || v->kind != Kind::kCached || want < 1 || want > kMostHeads ||
+          (p > 0 && a.kind != AxisKind::kRepeat) || (p > 0 && a.n != want))
         return c.Refuse("an expansion of other than shared keys and values");
       a = Axis{AxisKind::kRepeat, want, 1, 1};
     }

@@ -209,8 +209,8 @@ class Joiner {
                                    [&](const QuantScheme& s) { return s.codes == (nv ? CodeType::kNvFp4 : CodeType::kMxFp4); });
     if (!known || scales->dims[0] != g->n || g->n_groups * g->group != g->k)
       return Corrupt(codes, fmt::format("with scales {}, is none of the schemes of config_groups", ShapeText(*scales)));
-    if (!nv && std::find(scales->data.begin(), scales->data.end(), std::byte{255}) != scales->data.end())
-      return Corrupt(*scales, "numbers are needed: one is NaN");
+    const auto is_nan = [nv](std::byte b) { return nv ? (b & std::byte{0x7f}) == std::byte{0x7f} : b == std::byte{255}; };  // E4M3, E8M0
+    if (std::any_of(scales->data.begin(), scales->data.end(), is_nan)) return Corrupt(*scales, "numbers are needed: one is NaN");
     g->codes = codes.data;
     g->scales = scales->data;
     TakeInputs();
