@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <span>
@@ -58,9 +59,9 @@ Result<ordered_json> Origin(const ort::Runtime& runtime, const ort::Choice& choi
   }
   SLM_ASSIGN_OR_RETURN(const ordered_json makers, Makers(runtime, choice));
   j.update(makers);
-  std::set<std::pair<std::string, std::string>> options;
+  std::map<std::string, std::string> options;  // of a key the last value, as the provider takes it
   for (const ort::ProviderOption& o : choice.options)
-    if (o.provider.empty() || o.provider == j["provider"]) options.emplace(o.key, o.value);
+    if (o.provider.empty() || o.provider == j["provider"]) options[o.key] = o.value;
   j["options"] = options;
   return j;
 }

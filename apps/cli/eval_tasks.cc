@@ -7,6 +7,7 @@
 #include "eval/tasks.h"
 #include "eval_options.h"
 #include "output_file.h"
+#include "store.h"
 
 namespace slm::cli {
 namespace {
@@ -140,9 +141,22 @@ Status CheckForChoices(const EvalOptions& o) {
   return Ok();
 }
 
+// --answers must not be one of the files that are read.
+Status CheckAnswersPath(const Io& io, const EvalOptions& o) {
+  if (o.answers.empty()) return Ok();
+  for (const std::string& model : {o.open.model, o.base}) {
+    if (model.empty()) continue;
+    SLM_ASSIGN_OR_RETURN(const std::string path, ResolveModel(io, model));
+    SLM_RETURN_IF_ERROR(RefuseModelFile(o.answers, path, Neighbours::kSameExtension));
+  }
+  for (const std::string& read : {o.file, o.labels, o.shots_file}) SLM_RETURN_IF_ERROR(RefuseInput(o.answers, read));
+  return Ok();
+}
+
 }  // namespace
 
 Result<int> EvalTasks(Io& io, const EvalOptions& o) {
+  SLM_RETURN_IF_ERROR(CheckAnswersPath(io, o));
   SLM_ASSIGN_OR_RETURN(const TaskFile task_file, OpenTaskFile(o.file, "--file"));
   const EvalText& file = task_file.file;
   if (!eval::HasChoices(task_file.view())) return EvalProblems(io, o, task_file);

@@ -1,7 +1,6 @@
 // See folder_as_gguf.h.
 #include "folder_as_gguf.h"
 
-#include <filesystem>
 #include <system_error>
 
 #include "model/gguf/folder/view.h"
@@ -31,15 +30,14 @@ model::TokenizerSource SourceOf(const text::Vocabulary& v) {
   return s;
 }
 
-Result<MappedFile> MapPatch(const model::Model& folder, const text::Vocabulary& v, const std::string& path, const Io& io) {
+Result<MappedFile> MapPatch(const model::Model& folder, const text::Vocabulary& v, const std::string& out, const Io& io) {
+  SLM_ASSIGN_OR_RETURN(const PassingFile passing, PassingFile::Create(out));
+  const std::string& path = passing.path();
   SLM_ASSIGN_OR_RETURN(OutputFile file, OpenOutput(path, io));
   const auto sink = [&](std::span<const std::byte> bytes) { return WriteUnlessCancelled(file, bytes, path, io); };
   SLM_RETURN_IF_ERROR(model::gguf::WriteFolderPatch(folder, SourceOf(v), sink));
   SLM_RETURN_IF_ERROR(file.Commit());
-  auto map = MappedFile::Open(path);
-  std::error_code ignored;
-  std::filesystem::remove(path, ignored);
-  return map;
+  return MappedFile::Open(path);
 }
 
 }  // namespace
@@ -51,7 +49,7 @@ Result<std::shared_ptr<model::Model>> FolderAsGguf(std::shared_ptr<model::Model>
   pieces.config_json = t.tokenizer_config_json;
   auto v = text::ReadVocabulary(t.tokenizer_json, pieces, folder->config.vocab_size);
   if (!v.ok()) return v.error().At(folder->path);
-  auto patch = MapPatch(*folder, v.value(), out + ".keys", io);
+  auto patch = MapPatch(*folder, v.value(), out, io);
   if (!patch.ok()) return patch.error().At(folder->path);
   return model::gguf::ViewFolder(std::move(folder), patch.Take());
 }

@@ -93,6 +93,8 @@ Result<std::shared_ptr<model::Model>> LoadText(const std::string& path, const on
 Status CheckFlags(const OpenOptions& o) {
   if (o.compute == "f32")
     return Error(Code::kInvalidArgument, "--compute f32 is of own kernels", "export the folder with --exact for f32 activations");
+  if (o.kv != OpenOptions().kv)
+    return Error(Code::kInvalidArgument, "--kv is of own kernels", "leave it out: the graph says what its cache holds");
   if (!o.passes_off.empty()) return Error(Code::kInvalidArgument, "--passes-off is of own kernels", "leave it out");
   return Ok();
 }

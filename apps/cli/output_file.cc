@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -136,6 +137,21 @@ Status WriteTextFile(const std::string& path, const std::string& text, const Io&
   return file.Commit();
 }
 
+Result<PassingFile> PassingFile::Create(const std::string& near) {
+  std::string name = near + ".XXXXXX";
+  const int fd = mkstemp(name.data());
+  if (fd < 0)
+    return Error(Code::kIo, near + ": no file can be made beside it: " + strerror(errno),
+                 "check the folder, its permissions and space");
+  close(fd);
+  return PassingFile(name);
+}
+
+PassingFile::~PassingFile() {
+  std::error_code ignored;
+  if (!path_.empty()) fs::remove(path_, ignored);
+}
+
 Status RefuseInput(const std::string& out, const std::string& input) {
   struct stat wanted = {};
   if (out.empty() || input.empty() || stat(out.c_str(), &wanted) != 0 || !S_ISREG(wanted.st_mode) || !SameFile(wanted, input)) return Ok();
@@ -148,8 +164,10 @@ Status RefuseModelFile(const std::string& out, const std::string& model, Neighbo
   if (stat(out.c_str(), &wanted) != 0 || !S_ISREG(wanted.st_mode)) return Ok();
   if (SameFile(wanted, model)) return own;
   std::error_code failed;
-  const bool folder = fs::is_directory(model, failed);
-  const fs::path root = folder ? fs::path(model) : fs::absolute(model, failed).parent_path();
+  // Beside an ONNX file lie its weights, tokenizer and configuration, all with names of their own.
+  const bool is_directory = fs::is_directory(model, failed);
+  const bool folder = is_directory || (model.ends_with(".onnx") && neighbours == Neighbours::kSameExtension);
+  const fs::path root = is_directory ? fs::path(model) : fs::absolute(model, failed).parent_path();
   const auto kin_of = [&](const fs::path& p) { return neighbours == Neighbours::kSameExtension ? p.extension().string() : SeriesOf(p); };
   const std::string kin = kin_of(model);
   for (fs::recursive_directory_iterator it(root, fs::directory_options::skip_permission_denied, failed), end; !failed && it != end;

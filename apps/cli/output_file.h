@@ -2,6 +2,7 @@
 #pragma once
 #include <span>
 #include <string>
+#include <utility>
 
 #include "base/result.h"
 #include "verb.h"
@@ -44,6 +45,21 @@ Result<OutputFile> OpenOutput(const std::string& path, const Io& io);
 Status WriteUnlessCancelled(OutputFile& file, std::span<const std::byte> bytes, const std::string& path, const Io& io);
 // A whole file at once. Errors: those of both.
 Status WriteTextFile(const std::string& path, const std::string& text, const Io& io);
+
+// A path beside `near` that nothing had, held by an empty file until it is written; what is there goes away with this object.
+class PassingFile {
+ public:
+  // Errors: kIo, naming `near`.
+  static Result<PassingFile> Create(const std::string& near);
+  PassingFile(PassingFile&& other) noexcept : path_(std::exchange(other.path_, {})) {}
+  PassingFile& operator=(PassingFile&&) = delete;
+  ~PassingFile();
+  const std::string& path() const { return path_; }
+
+ private:
+  explicit PassingFile(std::string path) : path_(std::move(path)) {}
+  std::string path_;
+};
 
 // Which files beside a model's single file count as its own: those with the same extension, which may be its shards, for an output
 // that is no model; or only those whose names say that they are, for one that is.

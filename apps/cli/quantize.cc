@@ -214,7 +214,7 @@ Result<int> Quantize(const QuantizeOptions& o, Io& io) {
     SLM_ASSIGN_OR_RETURN(text, ReadCalibration(io, *m, calibration));
   }
   if (recipe.rotate) {
-    SLM_ASSIGN_OR_RETURN(m, RotatedGguf(*m, o.out + ".rotated", isa, ThreadsOr(o.n_threads), io));
+    SLM_ASSIGN_OR_RETURN(m, RotatedGguf(*m, o.out, isa, ThreadsOr(o.n_threads), io));
   }
   m->ReleaseVocabulary();
   const quant::WriteOptions w{.n_threads = ThreadsOr(o.n_threads),

@@ -201,6 +201,9 @@ bool IsFolderFormat(const std::string& to) {
 Status CheckFolderRequest(const FolderRequest& q) {
   quant::FolderRecipe r;
   if (!q.scheme.empty()) SLM_RETURN_IF_ERROR(quant::SetScheme(q.scheme, &r));
+  if (!q.scheme.empty() && !r.symmetric && !q.activations.empty() && q.activations != "float")
+    return Error(Code::kInvalidArgument, "--scheme " + q.scheme + " has zero points, and rounded activations go with weights without",
+                 "name a symmetric one, such as w4-sym-g32 or w8-sym-channel");
   if (!q.ranges.empty() && q.activations != "static")
     return Error(Code::kInvalidArgument, "--ranges, and activations without static ranges", "add --activations static");
   if (q.recipe.smooth && !q.recipe.weighted && !q.recipe.fold && !q.recipe.gptq && q.activations.empty())

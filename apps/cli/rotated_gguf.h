@@ -10,7 +10,8 @@
 
 namespace slm::cli {
 
-// `m` was read as a GGUF file; `path`: where the file lies while it is written. Errors: quant::WriteRotated's, kIo, kCancelled.
-Result<std::shared_ptr<model::Model>> RotatedGguf(const model::Model& m, const std::string& path, Isa isa, int n_threads, const Io& io);
+// `m` was read as a GGUF file; `out`: the file that is made of it, beside which it lies while it is read. Errors: quant::WriteRotated's,
+// kIo, kCancelled.
+Result<std::shared_ptr<model::Model>> RotatedGguf(const model::Model& m, const std::string& out, Isa isa, int n_threads, const Io& io);
 
 }  // namespace slm::cli

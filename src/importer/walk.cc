@@ -81,6 +81,10 @@ ValuePtr SameWeight(const Call& c) {
   }
   if (!IsStandard(n, "DequantizeLinear") || !matrix || w.scales || w.transposed) return nullptr;
   if (!c.Optional(1) || !IsUnreadWeight(c.in[1]) || (c.Optional(2) && !IsUnreadWeight(c.in[2]))) return nullptr;
+  for (const size_t i : {size_t{1}, size_t{2}}) {  // scales and zero points as they lie in the file
+    const ValuePtr v = c.Optional(i) ? c.in[i] : nullptr;
+    if (v && (v->weight->transposed || v->weight->scales || !v->weight->shape.empty())) return nullptr;
+  }
   out->weight->scales = c.in[1]->weight->values;
   out->weight->zeros = c.Optional(2) ? c.in[2]->weight->values : nullptr;
   out->weight->axis = c.Int("axis", 1);

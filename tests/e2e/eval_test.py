@@ -172,6 +172,17 @@ class Eval(unittest.TestCase):
         self.assertEqual(scaled.returncode, 0, scaled.stderr)
         self.assertIn("flips, by length", scaled.stdout)
 
+    def test_answers_spare_what_is_read(self):
+        with tempfile.TemporaryDirectory() as folder:
+            model, questions = os.path.join(folder, "m.gguf"), os.path.join(folder, "q.jsonl")
+            shutil.copy(MODELS / "llama.gguf", model)
+            pathlib.Path(questions).write_text('{"prompt": "the cat", "choices": [" in", " the"], "answer": 0}\n')
+            for out in (model, questions):
+                before = pathlib.Path(out).read_bytes()
+                r = self.slm(model, "tasks", "--file", questions, "--answers", out)
+                self.assertEqual(r.returncode, 2, r.stderr)
+                self.assertEqual(pathlib.Path(out).read_bytes(), before)
+
     def test_bad_questions_are_named(self):
         for code, lines, words, says in ((1, [{"prompt": "p", "choices": ["a", "b"], "answer": 0}, "{"], (), ["questions.jsonl: line 2", "not JSON"]),
                                          (2, [" "], (), ["no question"]),

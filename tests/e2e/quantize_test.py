@@ -237,6 +237,14 @@ class Quantize(unittest.TestCase):
         for out, code in ((self.d / "old.gguf", 0), (self.d / "old.gguf", 0), (second, 2), (self.d / "m-00003-of-00007.gguf", 0)):
             self.assertEqual(slm("quantize", first, "-o", out).returncode, code, out)
 
+    def test_files_beside_the_output_are_not_its(self):
+        for name, words, source in (("a.gguf.rotated", ("--rotate", "hadamard"), TINY / "llama.gguf"), ("a.gguf.keys", (), TINY / "llama")):
+            mine = self.d / name
+            mine.write_text("mine")
+            self.quantize("--type", "q8_0", "--no-gate", *words, source=source, out="a.gguf")
+            self.assertEqual(mine.read_text(), "mine")
+        self.assertEqual(sorted(p.name for p in self.d.iterdir()), ["a.gguf", "a.gguf.keys", "a.gguf.rotated"])
+
     @needs_gguf
     def test_the_gguf_package_reads_the_same_values(self):
         import gguf

@@ -121,6 +121,34 @@ class VerifyTest(unittest.TestCase):
         run = slm("verify", model, "--record", "--base", MODELS / "qwen2", "--max-kld", "0.001", code=1)
         self.assertIn("no tokenizer", run.stderr)
 
+    def test_only_what_is_named_is_judged_and_nothing_is_left_out(self):
+        self.record()
+        shutil.copy(self.package / "model.gguf", self.package / "other.gguf")
+        rows = {a["path"]: a for a in report(self.package, "--no-latency", code=3)["artefacts"]}
+        self.assertEqual({p: a["verdict"] for p, a in rows.items()}, {"float": "passed", "model.gguf": "passed", "other.gguf": "failed"})
+        self.assertIn("was not recorded", rows["other.gguf"]["reason"])
+        golden = self.package / "golden.json"
+        one = report(self.package / "model.gguf", "--golden", golden, "--no-latency")
+        self.assertEqual([a["path"] for a in one["artefacts"]], ["model.gguf"])
+        run = slm("verify", self.package / "other.gguf", "--golden", golden, code=1)
+        self.assertIn("no golden answers of other.gguf", run.stderr)
+
+    def test_files_that_are_read_are_not_written(self):
+        base = self.package.parent / "base.gguf"
+        shutil.copy(MODELS / "llama.gguf", base)
+        prompts = self.package.parent / "prompts.jsonl"
+        prompts.write_text('{"text": "in the end"}\n')
+        for golden in (base, prompts, self.package / "float/tokenizer.json"):
+            before = golden.read_bytes()
+            slm("verify", self.package, "--record", "--base", base, "--prompts", prompts, "--golden", golden, code=2)
+            self.assertEqual(golden.read_bytes(), before)
+
+    def test_a_pipe_is_no_artefact(self):
+        self.record()
+        (self.package / "model.gguf").unlink()
+        os.mkfifo(self.package / "model.gguf")
+        self.assertIn("no regular file", report(self.package, "--no-latency", code=3)["artefacts"][1]["reason"])
+
     def test_a_budget_that_is_missed_records_nothing(self):
         run = slm("verify", self.package, "--record", "--base", MODELS / "llama", "--max-kld", "0", "--tokens", 4, code=3)
         self.assertIn("--max-kld", run.stderr)

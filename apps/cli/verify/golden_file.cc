@@ -12,6 +12,7 @@
 #include "fetch/digest.h"
 #include "model/json.h"
 #include "model/quoted.h"
+#include "onnx/onnx.h"
 #include "store.h"
 
 namespace slm::cli {
@@ -140,6 +141,14 @@ Result<std::vector<fs::path>> FilesOf(const std::string& path) {
     std::sort(files.begin(), files.end());
     return files;
   }
+  if (!fs::is_regular_file(status)) return Error(Code::kInvalidArgument, path + ": no regular file", "name a model's file or folder");
+  if (path.ends_with(".onnx")) {
+    files.emplace_back(path);
+    const auto m = onnx::ReadModel(path);  // one that is damaged is itself only; running it says why
+    if (m.ok())
+      for (const onnx::ExternalFile& f : m.value().external_files) files.push_back(fs::path(path).parent_path() / f.name);
+    return files;
+  }
   const size_t at = ShardNumberAt(path);
   if (at == std::string::npos) return std::vector<fs::path>{path};
   int n = 0;
@@ -186,7 +195,9 @@ std::string GoldenText(const GoldenFile& file) {
 }
 
 Result<GoldenFile> ParseGolden(std::string_view text) {
-  SLM_ASSIGN_OR_RETURN(const json j, model::ParseJson(text, {.bytes = kMostBytes, .depth = 8}));
+  const auto parsed = model::ParseJson(text, {.bytes = kMostBytes, .depth = 8});
+  if (!parsed.ok()) return Bad("golden answers", parsed.error().message());
+  const json& j = parsed.value();
   const Object root{j, "golden answers"};
   SLM_ASSIGN_OR_RETURN(const double version, root.Number("slm_golden", 0, 1e9));
   if (version != 1) return Bad(root.where, "slm_golden is not 1, the form that this program reads");

@@ -42,8 +42,9 @@ struct Identity {
   std::string sha256;
   uint64_t bytes = 0;
 };
-// Sum and size of a file; of a shard or a folder those of all shards, or of all files in it: of "name\0sum\n" of each, by name. Links to
-// files count as what they point to, links to folders not at all. Errors: kNotFound (also a folder without files), kIo.
+// Sum and size of a file; of a shard, an ONNX file or a folder those of all shards, its external data, or all files in it: of "name\0sum\n"
+// of each, by name. Links to files count as what they point to, links to folders not at all. Errors: kNotFound (also a folder without
+// files), kInvalidArgument (a pipe or device), kIo.
 Result<Identity> IdentityOf(const std::string& path);
 
 }  // namespace slm::cli

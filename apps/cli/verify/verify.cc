@@ -56,6 +56,7 @@ bool IsModel(const fs::path& path) {
 // Where the golden answers of `package` lie: in a folder of artefacts, else beside the model.
 struct Place {
   std::string file, folder;         // the file, and what its paths are relative to
+  bool one_model = false;           // named by itself
   std::vector<std::string> models;  // relative
 };
 Result<Place> PlaceOfPackage(const VerifyOptions& o, const Io& io) {
@@ -67,6 +68,7 @@ Result<Place> PlaceOfPackage(const VerifyOptions& o, const Io& io) {
   if (IsModel(path) || !fs::is_directory(path, failed)) {
     p.folder = path.has_parent_path() ? path.parent_path().string() : ".";
     p.models = {path.filename().string()};
+    p.one_model = true;
     p.file = package + ".golden.json";
   } else {
     p.folder = package;
@@ -130,8 +132,8 @@ OpenOptions OptionsFor(const VerifyOptions& o, const std::string& path, size_t c
 
 // Errors name the option's place when the prompts do not fit.
 Result<std::vector<eval::GoldenAnswer>> Record(Io& io, const VerifyOptions& o, GoldenFile* file) {
-  constexpr size_t kContext = 1024;
-  OpenOptions open = OptionsFor(o, file->reference, kContext);
+  constexpr int kPromptRoom = 1024;  // tokens, for the user's prompts
+  OpenOptions open = OptionsFor(o, file->reference, static_cast<size_t>(o.n_steps + kPromptRoom));
   open.compute = file->compute;
   open.kv = "f32";
   open.context_least = o.n_steps + 1;
@@ -205,7 +207,10 @@ Result<int> RecordPackage(Io& io, const VerifyOptions& o, const Place& place) {
     SLM_ASSIGN_OR_RETURN(file.reference, ResolveModel(io, o.base));
   }
   file.compute = "f32";
-  for (const std::string& m : place.models) SLM_RETURN_IF_ERROR(RefuseModelFile(place.file, place.folder + "/" + m, Neighbours::kShards));
+  for (const std::string& m : place.models)
+    SLM_RETURN_IF_ERROR(RefuseModelFile(place.file, place.folder + "/" + m, Neighbours::kSameExtension));
+  SLM_RETURN_IF_ERROR(RefuseModelFile(place.file, file.reference, Neighbours::kSameExtension));
+  SLM_RETURN_IF_ERROR(RefuseInput(place.file, o.prompts));
   SLM_ASSIGN_OR_RETURN(file.answers, Record(io, o, &file));
   file.reference = o.base.empty() ? place.models[0] : fs::path(file.reference).filename().string();
   ordered_json list = ordered_json::array();
@@ -227,10 +232,10 @@ Result<int> RecordPackage(Io& io, const VerifyOptions& o, const Place& place) {
          .cpu = DetectCpu().brand,
          .isa = j.isa,
          .n_threads = j.n_threads};
-    if (o.max_kld && j.match.mean_kld > *o.max_kld) {
-      io.Note(fmt::format("{}: KLD {:.6f} is more than --max-kld {}; nothing was recorded", name, j.match.mean_kld, *o.max_kld));
-      return int{kExitGate};
-    }
+    if (o.max_kld && j.match.mean_kld > *o.max_kld)
+      return Error(Code::kLimit,
+                   fmt::format("{}: KLD {:.6f} is more than --max-kld {}; nothing was recorded", name, j.match.mean_kld, *o.max_kld),
+                   "raise the budget, or make the artefact anew with less loss");
     if (!io.json)
       io.Print(fmt::format("{}: KLD {:.6f} from {} ({}), at most {:.6f}; same top token {:.1f} %; 95 % of the steps in {:.2f} ms\n", name,
                            a.kld, file.reference, file.compute, a.max_kld, 100 * a.same_top, a.p95_ms));
@@ -253,6 +258,7 @@ Result<Judged> Judge(Io& io, const VerifyOptions& o, const std::string& folder, 
     return j;
   };
   const auto id = IdentityOf(path);
+  if (io.cancelled()) return Error(Code::kCancelled, "interrupted");
   if (!id.ok()) return failed({}, id.error().message());
   if (id.value().sha256 != a.sha256)
     return failed({},
@@ -298,6 +304,22 @@ ordered_json ToJson(const GoldenArtefact& a, const Judged& j) {
   return row;
 }
 
+// Those to judge: of a model that was named its own; of a folder all, and its models that nobody recorded (without a sum).
+Result<std::vector<GoldenArtefact>> ArtefactsOf(const Place& place, const GoldenFile& file) {
+  std::vector<GoldenArtefact> out;
+  for (const GoldenArtefact& a : file.artefacts)
+    if (!place.one_model || a.path == place.models[0]) out.push_back(a);
+  if (out.empty())
+    return Error(Code::kNotFound, place.file + ": no golden answers of " + place.models[0] + " in it",
+                 "record them: slm verify MODEL --record");
+  for (const std::string& m : place.models)
+    if (std::none_of(out.begin(), out.end(), [&](const GoldenArtefact& a) { return a.path == m; })) {
+      out.emplace_back();
+      out.back().path = m;
+    }
+  return out;
+}
+
 Result<int> VerifyPackage(Io& io, const VerifyOptions& o, const Place& place) {
   std::error_code unknown;
   if (!fs::exists(place.file, unknown))
@@ -306,10 +328,21 @@ Result<int> VerifyPackage(Io& io, const VerifyOptions& o, const Place& place) {
   auto parsed = ParseGolden(text);
   if (!parsed.ok()) return parsed.error().At(place.file);
   const GoldenFile& file = parsed.value();
+  SLM_ASSIGN_OR_RETURN(const std::vector<GoldenArtefact> artefacts, ArtefactsOf(place, file));
   ordered_json list = ordered_json::array();
   int n_failed = 0, n_skipped = 0;
-  for (const GoldenArtefact& a : file.artefacts) {
-    SLM_ASSIGN_OR_RETURN(const Judged j, Judge(io, o, place.folder, file, a));
+  for (const GoldenArtefact& a : artefacts) {
+    Judged j{.verdict = "failed",
+             .reason = "was not recorded: slm verify --record",
+             .match = {},
+             .p95_ms = 0,
+             .device = "",
+             .backend = "",
+             .isa = "",
+             .n_threads = 0};
+    if (!a.sha256.empty()) {
+      SLM_ASSIGN_OR_RETURN(j, Judge(io, o, place.folder, file, a));
+    }
     n_failed += j.verdict == "failed" ? 1 : 0;
     n_skipped += j.verdict == "skipped" ? 1 : 0;
     list.push_back(ToJson(a, j));
@@ -320,7 +353,7 @@ Result<int> VerifyPackage(Io& io, const VerifyOptions& o, const Place& place) {
                           j.match.mean_kld, 100 * j.same_top(), j.p95_ms);
     io.Print(line + (j.reason.empty() ? "" : "; " + j.reason) + "\n");
   }
-  const bool nothing = n_skipped == static_cast<int>(file.artefacts.size());
+  const bool nothing = n_skipped == static_cast<int>(artefacts.size());
   const bool passed = n_failed == 0 && !nothing && (n_skipped == 0 || !o.no_skip);
   if (io.json)
     io.PrintJson({{"passed", passed}, {"failed", n_failed}, {"skipped", n_skipped}, {"reference", file.reference}, {"artefacts", list}});

@@ -1,10 +1,12 @@
 // Finds libonnxruntime, opens it and agrees on the version of its interface.
 #include <dlfcn.h>
+#include <elf.h>
 
 #include <algorithm>
 #include <charconv>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 
 #include "backend/ort/api.h"
 #include "backend/ort/ort.h"
@@ -67,6 +69,17 @@ Result<Library> Negotiate(void* handle, const std::string& path) {
   return lib;
 }
 
+// Does the file end before the section table that its ELF header names? The loader maps such a file and dies of it.
+bool IsCutOff(const std::string& path) {
+  Elf64_Ehdr head = {};
+  std::error_code failed;
+  const uint64_t size = fs::file_size(path, failed);
+  std::ifstream in(path, std::ios::binary);
+  if (failed || !in.read(reinterpret_cast<char*>(&head), sizeof head) || std::memcmp(head.e_ident, ELFMAG, SELFMAG) != 0) return false;
+  const uint64_t table = uint64_t{head.e_shnum} * head.e_shentsize;
+  return head.e_ident[EI_CLASS] == ELFCLASS64 && (head.e_shoff > size || table > size - head.e_shoff);
+}
+
 }  // namespace
 
 Result<Library> OpenLibrary(const std::vector<std::string>& places) {
@@ -77,6 +90,10 @@ Result<Library> OpenLibrary(const std::vector<std::string>& places) {
     if (fs::is_directory(place, failed)) path = NewestIn(place);
     if (path.empty()) {
       tried += "; " + place + ": no libonnxruntime.so in it";
+      continue;
+    }
+    if (IsCutOff(path)) {
+      tried += "; " + path + ": the library is cut off";
       continue;
     }
     if (void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE)) return Negotiate(handle, path);

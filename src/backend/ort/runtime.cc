@@ -3,6 +3,7 @@
 
 #include <filesystem>
 
+#include "base/threads.h"
 #include "model/quoted.h"
 
 namespace slm::backend::ort {
@@ -32,6 +33,8 @@ Result<std::shared_ptr<Runtime>> Runtime::Open(const RuntimeOptions& options) {
                        Make<ThreadingOptions>(api, [&](auto** out) { return api.CreateThreadingOptions(out); }));
   SLM_RETURN_IF_ERROR(Check(api, api.SetGlobalIntraOpNumThreads(threads.get(), options.n_threads)));
   SLM_RETURN_IF_ERROR(Check(api, api.SetGlobalInterOpNumThreads(threads.get(), 1)));
+  if (options.n_threads > DefaultThreadCount())  // more than can run: waiting by spinning would take the time of those that work
+    SLM_RETURN_IF_ERROR(Check(api, api.SetGlobalSpinControl(threads.get(), 0)));
   SLM_ASSIGN_OR_RETURN(r->env_, Make<Env>(api, [&](auto** out) {
                          return api.CreateEnvWithCustomLoggerAndGlobalThreadPools(Drop, nullptr, ORT_LOGGING_LEVEL_WARNING, "slm",
                                                                                   threads.get(), out);

@@ -269,6 +269,7 @@ Result<Values> GroupQueryAttentionNode(const Call& c) {
       return c.Refuse(fmt::format("input {} is not [tokens, heads * width], or packed and no product", i));
     SLM_ASSIGN_OR_RETURN(ids[i], c.w.emit.Materialise(*rows));
   }
+  if (const int64_t rotary = c.Int("do_rotary", 0); rotary != 0 && rotary != 1) return c.Refuse("do_rotary is 0 or 1");
   if (c.Int("do_rotary", 0) != 0) {
     SLM_ASSIGN_OR_RETURN(const RopeTable* t, FileTables(c, 7, 8, a.head_dim / 2));
     const bool interleaved = c.Int("rotary_interleaved", 0) != 0;
