@@ -141,8 +141,7 @@ Result<PassingFile> PassingFile::Create(const std::string& near) {
   std::string name = near + ".XXXXXX";
   const int fd = mkstemp(name.data());
   if (fd < 0)
-    return Error(Code::kIo, near + ": no file can be made beside it: " + strerror(errno),
-                 "check the folder, its permissions and space");
+    return Error(Code::kIo, near + ": no file can be made beside it: " + strerror(errno), "check the folder, its permissions and space");
   close(fd);
   return PassingFile(name);
 }
