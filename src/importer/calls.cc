@@ -29,7 +29,10 @@ Calls::Calls(std::shared_ptr<const onnx::Model> m, int64_t longest) : m_(std::mo
 }
 
 Array Calls::ArrayOf(const std::string& input, const CallLengths& call) const {
-  const auto& [what, type, rank] = inputs_.at(input);
+  const InputOf& in = inputs_.at(input);
+  const Input what = in.input;
+  const onnx::ElementType type = in.type;  // not a structured binding: clang 14 captures none
+  const size_t rank = in.rank;
   Array a;
   a.type = type;
   const int64_t total = call.past + call.tokens;
