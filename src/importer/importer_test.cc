@@ -95,7 +95,8 @@ TEST(OnnxDecoderGraph, KeepsWindowsAndSoftCaps) {
   const auto m = Import(kRoot + "plain_gemma2").Take();
   EXPECT_EQ(m.model->config.sliding_window, 7);
   EXPECT_EQ(m.model->config.is_local, (std::vector<uint8_t>{1, 0}));
-  for (const graph::Node& n : BuildGraph(m, 16).value().nodes)
+  const graph::Graph g = BuildGraph(m, 16).Take();
+  for (const graph::Node& n : g.nodes)
     if (n.op == graph::Op::kGroupQueryAttention) {
       EXPECT_NEAR(n.Float(graph::AttrKey::kSoftcap), 2.0, 1e-6);
       EXPECT_NEAR(n.Float(graph::AttrKey::kScale), std::pow(24.0, -0.5), 1e-6);

@@ -107,7 +107,8 @@ TEST(Folder, LayersShowWhatRoundedInputsCost) {
     FolderRecipe r{
         .format = PackedFormat::kCompressed, .bits = 8, .group = 16, .symmetric = true, .inputs = inputs, .how = Named("default")};
     double sum = 0;
-    for (const LayerReport& l : Write("llama", r, 2).value().report.layers) sum += l.error;
+    const auto written = Write("llama", r, 2).Take();
+    for (const LayerReport& l : written.report.layers) sum += l.error;
     return sum;
   };
   const double none = error(model::hf::PackedInputs::kFloat);
