@@ -132,6 +132,9 @@ void AddOpenOptions(CLI::App& app, OpenOptions& o) {
                  "devices to try, best first: auto, or npu, gpu, cpu, names of execution providers, with commas between")
       ->capture_default_str()
       ->group(group);
+  app.add_option("--prefill-device", o.prefill_device, "devices for prompts, as --device, of a folder of static graphs (--to qdq)")
+      ->group(group);
+  app.add_option("--decode-device", o.decode_device, "devices for the tokens after them")->group(group);
   app.add_flag_callback(
          "--no-fallback", [&o] { o.fallback = Fallback::kForbidden; }, "fail (exit 3) when an operator does not run on the device")
       ->group(group);

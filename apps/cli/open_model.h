@@ -33,6 +33,7 @@ struct OpenOptions {
   std::string model;             // path or name in the store
   std::string backend = "auto";  // "cpu", "ort", or "auto": see TakesOrt
   std::string device = "auto";   // best first, separated by commas; "auto": the best one present
+  std::string prefill_device, decode_device;  // of folders of static graphs; empty: as `device`
   OrtFlags ort;
   Fallback fallback = Fallback::kAllowed;
   int n_threads = 0;               // 0: DefaultThreadCount()
@@ -57,7 +58,8 @@ struct OpenedModel {
   std::shared_ptr<const model::Model> model;
   std::unique_ptr<text::Tokenizer> tokenizer;
   std::unique_ptr<backend::Backend> backend;
-  std::string kv_type;  // of the cache
+  std::vector<int32_t> begin;  // tokens that the back end needs at the front of a sequence; empty: the tokenizer's own
+  std::string kv_type;         // of the cache
   int64_t load_ns = 0;  // from the call of OpenModel
 };
 

@@ -10,8 +10,9 @@ using nlohmann::ordered_json;
 
 // BOS exactly once: templates of some models write it, files of others ask the tokenizer for it, some do both. The tokenizer's
 // end token (add_eos) has no place before an answer.
-std::vector<int32_t> WithPrefix(const text::Tokenizer& tokenizer, std::vector<int32_t> ids) {
-  const auto prefix = tokenizer.prefix();
+std::vector<int32_t> WithPrefix(const OpenedModel& opened, std::vector<int32_t> ids) {
+  std::vector<int32_t> prefix = opened.begin;
+  if (const auto own = opened.tokenizer->prefix(); prefix.empty()) prefix.assign(own.begin(), own.end());
   if (!prefix.empty() && (ids.empty() || ids.front() != prefix.front())) ids.insert(ids.begin(), prefix.begin(), prefix.end());
   return ids;
 }
@@ -43,13 +44,13 @@ Result<std::vector<int32_t>> EncodeChat(const OpenedModel& opened, const std::ve
   const std::string json = Dump(list), vars = Variables(*opened.tokenizer);
   SLM_ASSIGN_OR_RETURN(const text::ChatPrompt prompt, chat.RenderPrompt({json, {}, vars}, *opened.tokenizer));
   SLM_ASSIGN_OR_RETURN(auto ids, opened.tokenizer->EncodePrompt(prompt.text, prompt.plain, text::AddBosEos::kNo));
-  return WithPrefix(*opened.tokenizer, std::move(ids));
+  return WithPrefix(opened, std::move(ids));
 }
 
 Result<std::vector<int32_t>> EncodeRaw(const OpenedModel& opened, const std::string& text, Special special) {
   const auto mode = special == Special::kParsed ? text::SpecialTokens::kParse : text::SpecialTokens::kPlain;
   SLM_ASSIGN_OR_RETURN(auto ids, opened.tokenizer->Encode(text, mode, text::AddBosEos::kNo));
-  return WithPrefix(*opened.tokenizer, std::move(ids));
+  return WithPrefix(opened, std::move(ids));
 }
 
 }  // namespace slm::cli

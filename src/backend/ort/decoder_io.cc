@@ -64,12 +64,6 @@ Result<std::vector<Port>> Ports(const OrtApi& api, const OrtSession* session, Co
   return out;
 }
 
-// `pattern` with its %d filled; the pattern was checked by whoever read it.
-std::string Filled(const std::string& pattern, int layer) {
-  const size_t at = pattern.find("%d");
-  return at == std::string::npos ? pattern : pattern.substr(0, at) + std::to_string(layer) + pattern.substr(at + 2);
-}
-
 // Caches that a device wants in its own memory would be copied behind our back, once and never again.
 Status CheckMemory(const OrtApi& api, const OrtSession* session, const std::vector<Port>& inputs) {
   std::vector<const OrtMemoryInfo*> places(inputs.size());
@@ -82,15 +76,6 @@ Status CheckMemory(const OrtApi& api, const OrtSession* session, const std::vect
                    "choose another device with --device");
   }
   return Ok();
-}
-
-// Moves the port of that name out of the list; an empty one when it is not there.
-Port TakePort(std::vector<Port>& ports, const std::string& name) {
-  const auto it = std::find_if(ports.begin(), ports.end(), [&](const Port& p) { return p.name == name; });
-  if (it == ports.end()) return {};
-  Port p = std::move(*it);
-  ports.erase(it);
-  return p;
 }
 
 Error Wrong(const Port& p, const std::string& what) { return Error(Code::kUnsupported, OneLine(p.name) + " " + what, kHint); }
@@ -121,6 +106,28 @@ Result<CachePort> TakeCache(std::vector<Port>& inputs, std::vector<Port>& output
 
 }  // namespace
 
+std::string OfLayer(const std::string& pattern, int layer) {
+  const size_t at = pattern.find("%d");
+  return at == std::string::npos ? pattern : pattern.substr(0, at) + std::to_string(layer) + pattern.substr(at + 2);
+}
+
+Port TakePort(std::vector<Port>& ports, const std::string& name) {
+  const auto it = std::find_if(ports.begin(), ports.end(), [&](const Port& p) { return p.name == name; });
+  if (it == ports.end()) return {};
+  Port p = std::move(*it);
+  ports.erase(it);
+  return p;
+}
+
+Result<SessionPorts> ReadPorts(const OrtApi& api, const OrtSession* session) {
+  SessionPorts out;
+  SLM_ASSIGN_OR_RETURN(out.inputs, Ports(api, session, api.SessionGetInputCount, api.SessionGetInputName, api.SessionGetInputTypeInfo));
+  SLM_ASSIGN_OR_RETURN(out.outputs,
+                       Ports(api, session, api.SessionGetOutputCount, api.SessionGetOutputName, api.SessionGetOutputTypeInfo));
+  SLM_RETURN_IF_ERROR(CheckMemory(api, session, out.inputs));
+  return out;
+}
+
 int ElementBytes(ONNXTensorElementDataType type) {
   const ElementRow* row = RowOf(type);
   return row ? row->bytes : 0;
@@ -132,10 +139,8 @@ const char* ElementName(ONNXTensorElementDataType type) {
 }
 
 Result<DecoderIo> ReadIo(const OrtApi& api, const OrtSession* session, const Decoder& d) {
-  SLM_ASSIGN_OR_RETURN(auto inputs, Ports(api, session, api.SessionGetInputCount, api.SessionGetInputName, api.SessionGetInputTypeInfo));
-  SLM_ASSIGN_OR_RETURN(auto outputs,
-                       Ports(api, session, api.SessionGetOutputCount, api.SessionGetOutputName, api.SessionGetOutputTypeInfo));
-  SLM_RETURN_IF_ERROR(CheckMemory(api, session, inputs));
+  SLM_ASSIGN_OR_RETURN(SessionPorts ports, ReadPorts(api, session));
+  std::vector<Port>&inputs = ports.inputs, &outputs = ports.outputs;
   DecoderIo io;
   io.ids = TakePort(inputs, d.input_ids);
   io.mask = TakePort(inputs, d.attention_mask);
@@ -153,8 +158,8 @@ Result<DecoderIo> ReadIo(const OrtApi& api, const OrtSession* session, const Dec
   for (const Port* p : {&io.ids, &io.mask, &io.positions})
     if (!p->name.empty() && p->dims[1] != -1) return Wrong(*p, "has a fixed length: graphs of one length are not run yet");
   for (int layer = 0; layer < d.n_layers; ++layer) {
-    SLM_ASSIGN_OR_RETURN(CachePort key, TakeCache(inputs, outputs, Filled(d.past_key, layer), Filled(d.present_key, layer)));
-    SLM_ASSIGN_OR_RETURN(CachePort value, TakeCache(inputs, outputs, Filled(d.past_value, layer), Filled(d.present_value, layer)));
+    SLM_ASSIGN_OR_RETURN(CachePort key, TakeCache(inputs, outputs, OfLayer(d.past_key, layer), OfLayer(d.present_key, layer)));
+    SLM_ASSIGN_OR_RETURN(CachePort value, TakeCache(inputs, outputs, OfLayer(d.past_value, layer), OfLayer(d.present_value, layer)));
     io.cache.push_back(std::move(key));
     io.cache.push_back(std::move(value));
   }

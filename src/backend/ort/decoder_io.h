@@ -27,6 +27,16 @@ struct DecoderIo {
   std::vector<CachePort> cache;  // keys and values of every layer, [1, Hkv, S, D]
 };
 
+// All inputs and outputs of a session. Errors: kUnsupported (one that is no tensor, an input that a device wants in its own memory).
+struct SessionPorts {
+  std::vector<Port> inputs, outputs;
+};
+Result<SessionPorts> ReadPorts(const OrtApi& api, const OrtSession* session);
+// Moves the port of that name out of the list; an empty one when it is not there.
+Port TakePort(std::vector<Port>& ports, const std::string& name);
+// `pattern` with its %d filled; the pattern was checked by whoever read it.
+std::string OfLayer(const std::string& pattern, int layer);
+
 // Bytes of an element; 0: a type that has no place here.
 int ElementBytes(ONNXTensorElementDataType type);
 const char* ElementName(ONNXTensorElementDataType type);  // "f32"

@@ -1,0 +1,124 @@
+// See open_static.h. The ONNX files are read with our own reader first, as in open_ort.cc.
+#include "open_static.h"
+
+#include <algorithm>
+
+#include "backend/ort/static.h"
+#include "base/clock.h"
+#include "context_cache.h"
+#include "onnx/onnx.h"
+#include "onnx/static_folder/static_folder.h"
+#include "onnx_cost.h"
+#include "open_ort.h"
+#include "ort_flags.h"
+
+namespace slm::cli {
+namespace {
+
+namespace ort = backend::ort;
+
+ort::StaticType TypeOf(onnx::StaticElement e) {
+  switch (e) {
+    case onnx::StaticElement::kU16: return ort::StaticType::kU16;
+    case onnx::StaticElement::kI16: return ort::StaticType::kI16;
+    case onnx::StaticElement::kF32: break;
+  }
+  return ort::StaticType::kF32;
+}
+
+std::vector<ort::StaticInput> InputsOf(const onnx::StaticFolder& f) {
+  std::vector<ort::StaticInput> out;
+  for (const onnx::StaticGraphInput& i : f.manifest.inputs) {
+    ort::StaticInput to{.name = i.name, .repeats = i.repeats, .window = i.window, .allowed = i.allowed, .masked = i.masked};
+    if (i.rows == onnx::StaticGraphInput::Rows::kMask) {
+      to.rows = ort::StaticInput::Rows::kMask;
+    } else {
+      to.rows = i.rows == onnx::StaticGraphInput::Rows::kToken ? ort::StaticInput::Rows::kToken : ort::StaticInput::Rows::kPosition;
+      const model::Tensor& table = f.Table(i.table);
+      to.table = {table.data, table.dims[1] * static_cast<int64_t>(onnx::BytesOf(f.manifest.input_type))};
+    }
+    out.push_back(std::move(to));
+  }
+  return out;
+}
+
+void AddPrefix(const onnx::StaticFolder& f, ort::StaticDecoder& d) {
+  const onnx::StaticManifest& m = f.manifest;
+  d.prefix_tokens = m.prefix_tokens;
+  if (m.prefix_tokens.empty()) return;
+  for (int layer = 0; layer < m.n_layers; ++layer) {
+    d.prefix_keys.push_back(f.Table(onnx::PrefixKeyName(layer)).data);
+    d.prefix_values.push_back(f.Table(onnx::PrefixValueName(layer)).data);
+  }
+  if (m.prefix_logits.empty()) return;
+  const std::span<const std::byte> logits = f.Table(m.prefix_logits).data;
+  d.prefix_logits = {reinterpret_cast<const float*>(logits.data()), logits.size() / sizeof(float)};
+}
+
+// Options of providers that these graphs want; the user's own come after them and win.
+void AddProviderOptions(ort::Choice& choice) {
+  const ort::ProviderOption wanted[] = {
+      // Inputs and outputs are integers already: what is around them belongs on the device too.
+      {"QNNExecutionProvider", "offload_graph_io_quantization", "0"},
+      // Blocks of 4 bits stay 4 bits.
+      {"QNNExecutionProvider", "enable_block_quant_weight_optimization", "1"},
+  };
+  choice.options.insert(choice.options.begin(), std::begin(wanted), std::end(wanted));
+}
+
+Result<ort::StaticDecoder> DecoderOf(const onnx::StaticFolder& f, const ort::Runtime& runtime, const OpenOptions& o) {
+  const onnx::StaticManifest& m = f.manifest;
+  ort::StaticDecoder d{.graphs = {},
+                       .context = m.context,
+                       .n_layers = m.n_layers,
+                       .n_kv_heads = m.n_kv_heads,
+                       .head_dim = m.head_dim,
+                       .vocab_size = m.vocab_size,
+                       .input_type = TypeOf(m.input_type),
+                       .cache_type = TypeOf(m.cache_type),
+                       .inputs = InputsOf(f),
+                       .logits = m.logits};
+  d.holds = f.host;
+  AddPrefix(f, d);
+  for (size_t i = 0; i < m.graphs.size(); ++i) {
+    const bool decodes = i + 1 == m.graphs.size();
+    const std::string& device = decodes ? o.decode_device : o.prefill_device;
+    SLM_ASSIGN_OR_RETURN(ort::Choice choice, OrtChoice(o.ort, device.empty() ? o.device : device, o.fallback));
+    AddProviderOptions(choice);
+    const std::string path = f.path + "/" + m.graphs[i].name;
+    SLM_ASSIGN_OR_RETURN(const onnx::Model graph, onnx::ReadModel(path));
+    SLM_RETURN_IF_ERROR(CheckContexts(graph, runtime, choice));
+    if (decodes) {  // the graphs share their weights
+      const DecodeCost cost = CostOf(graph);
+      d.weights_bytes = cost.weights_bytes, d.bytes_per_token = cost.bytes_per_token, d.ops_per_token = cost.ops_per_token;
+    }
+    d.graphs.push_back({path, m.graphs[i].tokens, std::move(choice)});
+  }
+  return d;
+}
+
+}  // namespace
+
+Result<OpenedModel> OpenStatic(const Io& io, const std::string& path, const OpenOptions& o) {
+  const int64_t start_ns = NowNs();
+  SLM_ASSIGN_OR_RETURN(const onnx::StaticFolder folder, onnx::ReadStaticFolder(path));
+  const onnx::StaticManifest& m = folder.manifest;
+  SLM_ASSIGN_OR_RETURN(const auto runtime, OpenOrtRuntime(o.ort, ThreadsOr(o.n_threads)));
+  SLM_ASSIGN_OR_RETURN(const ort::OrtOptions options, OrtOptionsOf(o, m.context));
+  SLM_ASSIGN_OR_RETURN(const ort::StaticDecoder decoder, DecoderOf(folder, *runtime, o));
+  SLM_ASSIGN_OR_RETURN(OpenedModel opened, OpenText(path, {.vocab_size = m.vocab_size,
+                                                            .d_model = m.d_model,
+                                                            .n_layers = m.n_layers,
+                                                            .context = m.context,
+                                                            .bos_ids = m.bos_ids,
+                                                            .eos_ids = m.eos_ids}));
+  SLM_ASSIGN_OR_RETURN(ort::OrtBackend made, ort::CreateStaticBackend(runtime, decoder, options));
+  for (const std::string& note : made.notes) io.err("slm: " + note + "\n");
+  opened.backend = std::move(made.backend);
+  opened.begin = m.prefix_tokens;
+  opened.kv_type = made.kv_type;
+  opened.load_ns = NowNs() - start_ns;
+  return opened;
+}
+
+}  // namespace slm::cli

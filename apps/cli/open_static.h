@@ -1,0 +1,14 @@
+// A folder of static graphs (slm export --to qdq) opened with ONNX Runtime as the back end.
+#pragma once
+#include <string>
+
+#include "base/result.h"
+#include "open_model.h"
+
+namespace slm::cli {
+
+// The prefill graph goes to --prefill-device, the decode graph to --decode-device, both else to --device. Why something does not run where
+// it was asked to goes to stderr.
+Result<OpenedModel> OpenStatic(const Io& io, const std::string& path, const OpenOptions& options);
+
+}  // namespace slm::cli
