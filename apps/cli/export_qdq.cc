@@ -151,6 +151,7 @@ class QdqExport {
     progress.Finish();
     calibrated_.ranges = std::move(spans.values);
     calibrated_.prefix = std::move(spans.prefix);
+    calibrated_.prefix_logits = std::move(spans.prefix_logits);
     return Ok();
   }
 

@@ -84,10 +84,15 @@ ordered_json ManifestOf(const QdqManifest& m, const model::Model& model, const Q
                         {"value_outputs", "value.N"},
                         {"key_shape", {1, c.n_kv_heads, c.head_dim, m.context}},
                         {"value_shape", {1, c.n_kv_heads, m.context, c.head_dim}}};
+  if (!built.key_scales.empty()) {
+    cache["key_scales"] = built.key_scales;
+    cache["value_scales"] = built.value_scales;
+  }
   ordered_json prefix = {{"tokens", built.prefix_tokens}};
   if (has_prefix) {
     prefix["keys"] = "prefix_key.N";
     prefix["values"] = "prefix_value.N";
+    prefix["logits"] = exporter::kPrefixLogits;
   }
   return {{"format", "slmkit-static"},
           {"version", 1},

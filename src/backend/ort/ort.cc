@@ -4,55 +4,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
-#include <charconv>
-#include <cmath>
 #include <optional>
 
 #include "backend/ort/copies.h"
 #include "backend/ort/feeds.h"
+#include "backend/ort/session_checks.h"
 #include "kv/kv.h"
 
 namespace slm::backend::ort {
 namespace {
-
-// A statistic of the CPU's arena in the session; 0 when the runtime keeps none.
-int64_t ArenaBytes(const OrtApi& api, const OrtSession* session, const char* key) {
-  const auto info = Make<MemoryInfo>(api, [&](auto** out) { return api.CreateCpuMemoryInfo(OrtArenaAllocator, OrtMemTypeDefault, out); });
-  if (!info.ok()) return 0;
-  const auto arena = Make<Allocator>(api, [&](auto** out) { return api.CreateAllocator(session, info.value().get(), out); });
-  if (!arena.ok()) return 0;
-  const auto stats = Make<KeyValues>(api, [&](auto** out) { return api.AllocatorGetStats(arena.value().get(), out); });
-  const char* text = stats.ok() && stats.value() ? api.GetKeyValue(stats.value().get(), key) : nullptr;
-  int64_t bytes = 0;
-  if (text) std::from_chars(text, text + std::char_traits<char>::length(text), bytes);
-  return bytes;
-}
-
-// One row an operator and provider.
-std::vector<PlacementRow> RowsOf(const OpenSession& s) {
-  std::vector<PlacementRow> rows;
-  const std::string reason = s.providers.empty() || s.placed.nodes.empty() ? "" : "left by " + s.providers[0];
-  for (const NodePlace& n : s.placed.nodes) {
-    const auto same = [&](const PlacementRow& r) { return r.op == n.op && r.kernel == n.provider; };
-    auto row = std::find_if(rows.begin(), rows.end(), same);
-    if (row == rows.end()) row = rows.insert(row, {n.op, 0, n.device, "ort", n.provider, n.provider == kCpuProvider ? reason : ""});
-    ++row->count;
-  }
-  return rows;
-}
-
-// Without a way out of the loop, so that it is computed several values at a time.
-bool AllFinite(std::span<const float> values) {
-  constexpr size_t kLanes = 16;
-  constexpr uint32_t kExponent = 0x7f800000;
-  uint32_t bad[kLanes] = {};
-  const size_t whole = values.size() / kLanes * kLanes;
-  for (size_t i = 0; i < whole; i += kLanes)
-    for (size_t j = 0; j < kLanes; ++j) bad[j] |= (std::bit_cast<uint32_t>(values[i + j]) & kExponent) == kExponent ? 1u : 0u;
-  for (size_t i = whole; i < values.size(); ++i) bad[0] |= std::isfinite(values[i]) ? 0u : 1u;
-  return std::all_of(bad, bad + kLanes, [](uint32_t b) { return b == 0; });
-}
 
 struct Shape {
   LogitsOf logits = LogitsOf::kLastToken;  // that were asked for at load
@@ -70,7 +30,7 @@ class SessionBackend final : public Backend {
         cursor_(capabilities_.max_context) {}
 
   Result<Logits> Forward(std::span<const int32_t> tokens, LogitsOf which) override {
-    SLM_RETURN_IF_ERROR(CheckCall(tokens, which));
+    SLM_RETURN_IF_ERROR(CheckCall(capabilities_, shape_.logits, tokens, which));
     const int n = static_cast<int>(tokens.size());
     SLM_ASSIGN_OR_RETURN(const int64_t first, cursor_.Advance(n));
     auto logits = Evaluate(tokens, static_cast<int>(first), which);
@@ -82,7 +42,8 @@ class SessionBackend final : public Backend {
   int used() const override { return static_cast<int>(cursor_.used()); }
   const Capabilities& capabilities() const override { return capabilities_; }
   std::vector<PlacementRow> Placement() const override {
-    std::vector<PlacementRow> rows = RowsOf(session_);
+    std::vector<PlacementRow> rows;
+    AddPlacement(session_, rows);
     if (copies_)
       rows.push_back({"Memcpy", copies_->count, "cpu", "ort", "between memories",
                       fmt::format("copies of {} bytes in the run that warmed up", copies_->bytes)});
@@ -96,24 +57,11 @@ class SessionBackend final : public Backend {
       auto counted = EndProfile(session_.runtime->api(), session_.session.get());
       if (counted.ok()) copies_ = counted.value();  // a profile that cannot be read stops no run
     }
-    capabilities_.activations_bytes = feeds_.other_bytes() + ArenaBytes(session_.runtime->api(), session_.session.get(), "TotalAllocated");
+    capabilities_.activations_bytes = feeds_.other_bytes() + ArenaBytes(session_);
     return Ok();
   }
 
  private:
-  Status CheckCall(std::span<const int32_t> tokens, LogitsOf which) const {
-    const Capabilities& c = capabilities_;
-    if (tokens.empty() || static_cast<int64_t>(tokens.size()) > c.max_tokens)
-      return Error(Code::kInvalidArgument, fmt::format("{} tokens in one call", tokens.size()), fmt::format("give 1 to {}", c.max_tokens));
-    if (which == LogitsOf::kAllTokens && shape_.logits != LogitsOf::kAllTokens)
-      return Error(Code::kInvalidArgument, "logits of all tokens were not asked for at load", "set OrtOptions::logits");
-    for (const int32_t t : tokens)
-      if (t < 0 || t >= c.vocab_size)
-        return Error(Code::kInvalidArgument, fmt::format("token {} is outside the vocabulary of {}", t, c.vocab_size),
-                     "check the tokenizer");
-    return Ok();
-  }
-
   Result<Logits> Evaluate(std::span<const int32_t> tokens, int first, LogitsOf which) {
     const int n = static_cast<int>(tokens.size()), vocab = capabilities_.vocab_size;
     int begin = 0, rows = 1;
@@ -126,9 +74,7 @@ class SessionBackend final : public Backend {
       rows = which == LogitsOf::kAllTokens ? n : 1;
     }
     const Logits out{feeds_.logits() + static_cast<int64_t>(begin) * vocab, rows, vocab, vocab};
-    if (!AllFinite({out.data, static_cast<size_t>(rows) * static_cast<size_t>(vocab)}))
-      return Error(Code::kCorrupt, "logits are NaN or infinite; where it began, ONNX Runtime does not say",
-                   "the weights are damaged or overflow: check the files' sha256");
+    SLM_RETURN_IF_ERROR(CheckLogits({out.data, static_cast<size_t>(rows) * static_cast<size_t>(vocab)}));
     return out;
   }
 
@@ -142,9 +88,7 @@ class SessionBackend final : public Backend {
 
 Capabilities CapabilitiesOf(const OpenSession& s, const Decoder& d, int64_t kv_bytes, const OrtOptions& o) {
   Capabilities c;
-  c.device = "cpu";
-  for (const NodePlace& n : s.placed.nodes)
-    if (n.provider != kCpuProvider) c.device = n.device;
+  c.device = DeviceOf(s);
   c.backend = "ort";
   c.isa = "onnxruntime " + s.runtime->library().version;
   c.n_threads = s.runtime->n_threads();
@@ -165,17 +109,6 @@ Status CheckOptions(const Decoder& d, const OrtOptions& o) {
     return Error(Code::kInvalidArgument, fmt::format("a context of {} tokens, in calls of {}", o.context, o.chunk),
                  fmt::format("the decoder was made for 1 to {}", d.context));
   return Ok();
-}
-
-// Of what is known of `c`: memory of the runtime is 0 until it has run.
-Status CheckBudget(const Capabilities& c, int64_t budget) {
-  const int64_t total = c.weights_bytes + c.kv_bytes + c.activations_bytes;
-  if (budget <= 0 || total <= budget) return Ok();
-  const std::string runtime = c.activations_bytes > 0 ? fmt::format(", runtime {}", c.activations_bytes) : "";
-  return Error(Code::kLimit,
-               fmt::format("needs {}{} bytes (weights {}, KV cache {}{}), the budget is {}", runtime.empty() ? "at least " : "", total,
-                           c.weights_bytes, c.kv_bytes, runtime, budget),
-               "reduce the context or the model, or raise the budget");
 }
 
 }  // namespace

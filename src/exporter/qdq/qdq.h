@@ -27,6 +27,7 @@ struct Calibrated {
   // sequence can be a thousand times the others (arXiv 2402.17762), which no range of 16 bits holds.
   std::vector<int32_t> prefix_tokens;
   std::vector<model::PrefixCache> prefix;  // by layer, when there are prefix tokens
+  std::vector<float> prefix_logits;        // [prefix tokens][V]: what follows them
 };
 
 enum class Activations : uint8_t { kFloat, kUint16 };
@@ -37,6 +38,8 @@ struct StaticOptions {
   Activations activations = Activations::kUint16;
   float range_margin = 1.5f;  // ranges are this much wider than calibration found them
 };
+
+inline constexpr const char* kPrefixLogits = "prefix_logits";  // name of a host tensor [prefix tokens, V] f32
 
 // A table or constant for the host, as a tensor of a safetensors file.
 struct HostTensor {
@@ -66,7 +69,8 @@ struct StaticModel {
   std::vector<HostTensor> host;
   std::string cache_dtype, input_dtype;  // safetensors' names
   int64_t mask_repeats = 1;              // queries of a mask stand there so often, one head of a group after another
-  std::vector<int32_t> prefix_tokens;    // every sequence begins with them; their cache is among the host tensors
+  std::vector<int32_t> prefix_tokens;    // every sequence begins with them; their cache and logits are among the host tensors
+  std::vector<float> key_scales, value_scales;  // of the cache by layer, when it holds whole numbers: value = scale * number
 };
 
 // `g`: the plain graph, no passes; it and its model outlive the result's host tensors. `calibrated` is not read with kFloat. Errors:

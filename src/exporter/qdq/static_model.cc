@@ -66,6 +66,7 @@ class ModelBuilder {
     if (quantized()) {
       out_.prefix_tokens = calibrated_.prefix_tokens;
       AddPrefix();
+      AddScales();
     }
     return std::move(out_);
   }
@@ -87,6 +88,8 @@ class ModelBuilder {
                    "calibrate the same model");
     if (quantized() && tokens >= static_cast<size_t>(o_.context))
       return Error(Code::kInvalidArgument, "the prefix fills the context", "give a larger context");
+    if (quantized() && calibrated_.prefix_logits.size() != tokens * static_cast<size_t>(c_.vocab_size))
+      return Error(Code::kInvalidArgument, fmt::format("the prefix of {} tokens lacks logits", tokens), "calibrate the same model");
     return Ok();
   }
 
@@ -238,15 +241,24 @@ class ModelBuilder {
       AddPrefixTensor(fmt::format("prefix_key.{}", layer), {hkv, d, p}, keys, *EncodingOf(fmt::format("past_key.{}", layer)));
       AddPrefixTensor(fmt::format("prefix_value.{}", layer), {hkv, p, d}, values, *EncodingOf(fmt::format("past_value.{}", layer)));
     }
+    if (p > 0) AddHostTensor(kPrefixLogits, "F32", {p, c_.vocab_size}, Elements(calibrated_.prefix_logits, nullptr));
   }
   void AddPrefixTensor(const std::string& name, std::vector<int64_t> dims, const std::vector<float>& values, const Encoding& e) {
-    std::vector<std::byte> bytes = Elements(values, &e);
+    AddHostTensor(name, out_.cache_dtype, std::move(dims), Elements(values, &e));
+  }
+  void AddHostTensor(const std::string& name, const std::string& dtype, std::vector<int64_t> dims, std::vector<std::byte> bytes) {
     const uint64_t n_bytes = bytes.size();
     out_.host.push_back({.name = name,
-                         .dtype = out_.cache_dtype,
+                         .dtype = dtype,
                          .dims = std::move(dims),
                          .write = [bytes = std::move(bytes)](const ByteSink& sink) { return sink(bytes); },
                          .bytes = n_bytes});
+  }
+  void AddScales() {
+    for (int layer = 0; layer < c_.n_layers; ++layer) {
+      out_.key_scales.push_back(EncodingOf(fmt::format("past_key.{}", layer))->scale);
+      out_.value_scales.push_back(EncodingOf(fmt::format("past_value.{}", layer))->scale);
+    }
   }
   HeadOrder KeyOrder(ValueId keys) const {
     const int i = g_.ProducerOf(keys);

@@ -35,8 +35,11 @@ TEST(StaticModel, APrefixHasKeysAndValuesOfEveryLayer) {
     EXPECT_NE(Refusal(g, c).find("the prefix of 2 tokens"), std::string::npos) << Refusal(g, c);
   }
   c.prefix.assign(layers, {right, right});
+  EXPECT_NE(Refusal(g, c).find("lacks logits"), std::string::npos) << Refusal(g, c);
+  c.prefix_logits.resize(2 * static_cast<size_t>(m->config.vocab_size));
   EXPECT_EQ(Refusal(g, c).find("prefix"), std::string::npos) << Refusal(g, c);  // what is missing then are ranges
   c.prefix_tokens.clear();
+  c.prefix_logits.clear();
   EXPECT_NE(Refusal(g, c).find("the prefix of 0 tokens"), std::string::npos) << "a cache without tokens";
 }
 

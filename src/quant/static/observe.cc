@@ -123,29 +123,45 @@ class Observer {
     const auto width = static_cast<int64_t>(w.size());
     int64_t n = 0;
     for (const HiddenStates& s : streams_) n += s.n - prefix_;
-    Matrix normed(n, width);
+    Matrix normed(n, width), first(std::max(prefix_, 1), width);
+    for (int i = 0; i < prefix_; ++i) Norm(streams_[0].rows.data() + i * width, w, eps, first.Row(i));
     int64_t row = 0;
     for (const HiddenStates& s : streams_)
       for (int i = prefix_; i < s.n; ++i, ++row) {
-        const float* x = s.rows.data() + i * width;
-        double power = 0;
-        for (int64_t j = 0; j < width; ++j) power += static_cast<double>(x[j]) * static_cast<double>(x[j]);
-        const auto inverse = static_cast<float>(1 / std::sqrt(power / static_cast<double>(width) + static_cast<double>(eps)));
-        for (int64_t j = 0; j < width; ++j) normed.Row(row)[j] = x[j] * inverse * w[static_cast<size_t>(j)];
+        Norm(s.rows.data() + i * width, w, eps, normed.Row(row));
         Add(norm.name, normed.Row(row), width);
       }
     const graph::ConstantPart& part = g_.values[head.inputs[1]].constant->parts[0];
+    const int64_t vocab = part.row_end - part.row_begin;
+    out_.prefix_logits.resize(static_cast<size_t>(prefix_ * vocab));
     for (int64_t begin = part.row_begin; begin < part.row_end; begin += kHeadRows) {
       SLM_RETURN_IF_ERROR(GoOn());
       const int64_t end = std::min(begin + kHeadRows, part.row_end);
       std::vector<float> rows(static_cast<size_t>((end - begin) * width));
       model::ReadRows(*part.tensor, begin, end, rows.data());
-      Matrix some(end - begin, width), logits(n, end - begin);
+      Matrix some(end - begin, width), logits(n, end - begin), of_first(first.rows(), end - begin);
       for (int64_t i = 0; i < end - begin; ++i) std::copy_n(rows.data() + i * width, width, some.Row(i));
-      Multiplier(work_.machine, some).Multiply(normed, logits);
+      const Multiplier by_head(work_.machine, some);
+      by_head.Multiply(normed, logits);
+      by_head.Multiply(first, of_first);
       for (int64_t i = 0; i < n; ++i) Add(head.name, logits.Row(i), end - begin);
+      for (int i = 0; i < prefix_; ++i)
+        std::copy_n(of_first.Row(i), end - begin, out_.prefix_logits.data() + i * vocab + (begin - part.row_begin));
     }
+    for (float& v : out_.prefix_logits) v = Finished(v);
     return Ok();
+  }
+
+  static void Norm(const float* x, const std::vector<float>& w, float eps, float* out) {
+    double power = 0;
+    for (size_t j = 0; j < w.size(); ++j) power += static_cast<double>(x[j]) * static_cast<double>(x[j]);
+    const auto inverse = static_cast<float>(1 / std::sqrt(power / static_cast<double>(w.size()) + static_cast<double>(eps)));
+    for (size_t j = 0; j < w.size(); ++j) out[j] = x[j] * inverse * w[j];
+  }
+  // What the graph does to a value of the head.
+  float Finished(float v) const {
+    v *= c_.logit_scale;
+    return c_.logit_softcap != 0 ? c_.logit_softcap * std::tanh(v / c_.logit_softcap) : v;
   }
 
   const graph::Graph& g_;

@@ -45,6 +45,7 @@ Result<StaticMatrices> QuantizeMatrices(const model::Model& m, const StaticRecip
 struct ActivationSpans {
   std::map<std::string, model::ValueRange> values;  // by node of the plain graph; "<attention>.scores": scaled products of queries and keys
   std::vector<model::PrefixCache> prefix;           // by layer
+  std::vector<float> prefix_logits;                 // [prefix tokens][V]
 };
 
 // Least and most of every activation while the float model reads `text`, whose sequences all begin with the same `prefix` tokens: what
