@@ -53,7 +53,7 @@ Status CheckOptions(const CLI::App& app, const EvalOptions& o) {
     const char *option, *measures;
   };
   static constexpr Row kRows[] = {{"--text", "ppl kld"},     {"--protocol", "ppl kld"},  {"--window", "ppl kld"},
-                                  {"--windows", "ppl kld"},  {"--base", "kld tasks"},    {"--base-compute", "kld tasks"},
+                                  {"--windows", "ppl kld"},  {"--base", "kld tasks"},    {"--base-compute", "kld tasks"}, {"--base-device", "kld tasks"},
                                   {"--max-kld", "kld"},      {"--file", "tasks"},        {"--items", "tasks"},
                                   {"--labels", "tasks"},     {"--shots-file", "tasks"},  {"--shots", "tasks"},
                                   {"--max-tokens", "tasks"}, {"--chat", "tasks"},        {"--answers", "tasks"},
@@ -171,6 +171,7 @@ Body DeclareEval(CLI::App& app, Io& io) {
   const char* group = "Divergence";
   auto* base = app.add_option("--base", o->base, "the model that MODEL is measured against; for kld with the same vocabulary");
   base->group(group);
+  app.add_option("--base-device", o->base_device, "--device of the base; as the model's unless given");
   app.add_option("--base-compute", o->base_compute, "--compute of the base; as the model's unless given")
       ->needs(base)
       ->check(CLI::IsMember({"native", "f32"}))

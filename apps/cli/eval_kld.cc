@@ -36,9 +36,7 @@ Status CheckSameVocabulary(const OpenedModel& m, const OpenedModel& b, const Eva
 
 // The base gets what the model left of the memory budget.
 Result<OpenOptions> OptionsOfBase(const EvalOptions& o, const OpenedModel& m) {
-  OpenOptions base = OpenForWindows(o, kRows);
-  base.model = o.base;
-  if (!o.base_compute.empty()) base.compute = o.base_compute;
+  OpenOptions base = OpenBase(o, OpenForWindows(o, kRows));
   if (base.memory.empty()) return base;
   SLM_ASSIGN_OR_RETURN(const int64_t all, ParseBytes(base.memory));
   const auto& c = m.backend->capabilities();
@@ -76,7 +74,7 @@ ordered_json DivergenceJson(const DivergenceRun& run) {
   ordered_json base = {{"model", run.base.model}, {"ppl", d.base.ppl}, {"ppl_sigma", d.base.ppl_sigma}, {"compute", run.base.compute}};
   return {{"tokens", d.scored_tokens},     {"windows", d.windows},       {"ppl", d.model.ppl},  {"ppl_sigma", d.model.ppl_sigma},
           {"base", std::move(base)},       {"kld", std::move(kld)},      {"top1", d.top1.mean}, {"top1_sigma", d.top1.sigma},
-          {"delta_p", std::move(delta_p)}, {"dlnppl", std::move(dlnppl)}};
+          {"delta_p", std::move(delta_p)}, {"rms_logits", d.rms_logits}, {"dlnppl", std::move(dlnppl)}};
 }
 
 namespace {
@@ -88,6 +86,7 @@ std::string ToText(const eval::Divergence& d) {
   s += fmt::format("same top token   {:.3f} ± {:.3f} %\n", 100 * d.top1.mean, 100 * d.top1.sigma);
   s += fmt::format("Δp, right token  mean {:+.4f} ± {:.4f} %  root mean square {:.4f} ± {:.4f} %\n", 100 * d.delta_p.mean,
                    100 * d.delta_p.sigma, 100 * d.rms_delta_p.mean, 100 * d.rms_delta_p.sigma);
+  s += fmt::format("logits           {:.5f} of their root mean square\n", d.rms_logits);
   s += fmt::format("Δ ln PPL         {:+.6f} ± {:.6f}", d.dlnppl.mean, d.dlnppl.sigma);
   s += std::isnan(d.correlation) ? "\n" : fmt::format("  (correlation {:.3f} %)\n", 100 * d.correlation);
   s += fmt::format("perplexity       {:.4f} ± {:.4f}, of the base {:.4f} ± {:.4f}\n", d.model.ppl, d.model.ppl_sigma, d.base.ppl,

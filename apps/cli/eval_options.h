@@ -23,7 +23,7 @@ struct EvalOptions {
   int max_items = 0, shots = 5, max_tokens = 256, code_seconds = 10;
   bool chat = false, run_code = false;
   // of kld, the base also of tasks
-  std::string base, base_compute;  // the second empty: as the model's
+  std::string base, base_compute, base_device;  // the last two empty: as the model's
   std::optional<double> max_kld;
 };
 
@@ -69,7 +69,7 @@ struct DivergenceRun {
 // Both are opened, the base with what the model left of --mem. Errors: those of OpenModel; kInvalidArgument (other vocabulary or begin
 // token, text shorter than a window), kCancelled.
 Result<DivergenceRun> RunDivergence(Io& io, const EvalOptions& options, std::string_view text);
-// {tokens, windows, ppl, ppl_sigma, base, kld, top1, top1_sigma, delta_p, dlnppl}
+// {tokens, windows, ppl, ppl_sigma, base, kld, top1, top1_sigma, delta_p, rms_logits, dlnppl}
 nlohmann::ordered_json DivergenceJson(const DivergenceRun& run);
 
 // Questions that one of two models answered rightly.
@@ -92,7 +92,7 @@ struct TaskFile {
 // Errors: OpenText's, kCorrupt (not gzip), kLimit (more than 256 MiB unpacked).
 Result<TaskFile> OpenTaskFile(const std::string& path, const char* option);
 
-// The base's own options: everything as the model's but the path and --base-compute.
+// The base's own options: everything as the model's but the path, --base-compute and --base-device.
 OpenOptions OpenBase(const EvalOptions& options, OpenOptions model);
 
 // The measures kld and tasks; of tasks, those that a model answers by writing.

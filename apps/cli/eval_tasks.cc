@@ -95,6 +95,7 @@ std::string FlipsText(const char* name, const Flips& f) {
 OpenOptions OpenBase(const EvalOptions& o, OpenOptions model) {
   model.model = o.base;
   if (!o.base_compute.empty()) model.compute = o.base_compute;
+  if (!o.base_device.empty()) model.device = o.base_device;
   return model;
 }
 

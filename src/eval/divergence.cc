@@ -20,6 +20,7 @@ namespace {
 struct TokenScore {
   double kld = 0, nll = 0, base_nll = 0;
   bool same_top = false;
+  double change = 0, square = 0;  // sums over the row: (p - b)^2, b^2
 };
 
 size_t IndexOfMax(std::span<const float> x) { return static_cast<size_t>(std::max_element(x.begin(), x.end()) - x.begin()); }
@@ -29,27 +30,33 @@ size_t IndexOfMax(std::span<const float> x) { return static_cast<size_t>(std::ma
 TokenScore Compare(std::span<const float> p, std::span<const float> b, int32_t target) {
   const size_t p_top = IndexOfMax(p), b_top = IndexOfMax(b), right = static_cast<size_t>(target);
   const double p_max = p[p_top], b_max = b[b_top];
-  double p_sum = 0, b_sum = 0, cross = 0;
+  double p_sum = 0, b_sum = 0, cross = 0, change = 0, square = 0;
   for (size_t i = 0; i < p.size(); ++i) {
     const double x = p[i] - p_max, y = b[i] - b_max, e = std::exp(y);
     p_sum += std::exp(x);
     b_sum += e;
     if (e > 0) cross += e * (y - x);  // 0 ln 0 = 0
+    const double value = b[i], moved = p[i] - value;
+    change += moved * moved;
+    square += value * value;
   }
   const double p_log = std::log(p_sum), b_log = std::log(b_sum);
   // A divergence is not negative; rounding may say so by 1e-16.
-  return {std::max(0.0, cross / b_sum + p_log - b_log), p_log - (p[right] - p_max), b_log - (b[right] - b_max), p_top == b_top};
+  return {std::max(0.0, cross / b_sum + p_log - b_log), p_log - (p[right] - p_max), b_log - (b[right] - b_max), p_top == b_top, change, square};
 }
 
 struct Tally {
   Moments kld, nll, base_nll, top1, delta_p, delta_p_square, dlnppl;
   double co_moment = 0;  // of the two nll
+  double change = 0, square = 0;
   std::vector<double> klds;
 
   void Add(const TokenScore& s) {
     const double delta = std::exp(-s.nll) - std::exp(-s.base_nll);
     kld.Add(s.kld);
     klds.push_back(s.kld);
+    change += s.change;
+    square += s.square;
     top1.Add(s.same_top ? 1 : 0);
     delta_p.Add(delta);
     delta_p_square.Add(delta * delta);
@@ -86,6 +93,7 @@ Divergence Tally::Result(int windows) {
   d.delta_p = delta_p.Of();
   const double rms = std::sqrt(delta_p_square.mean);
   d.rms_delta_p = {rms, rms > 0 ? delta_p_square.Sigma() / (2 * rms) : 0};
+  d.rms_logits = square > 0 ? std::sqrt(change / square) : 0;
   d.dlnppl = dlnppl.Of();
   const double spread = std::sqrt(nll.m2) * std::sqrt(base_nll.m2);
   d.correlation = spread > 0 ? std::clamp(co_moment / spread, -1.0, 1.0) : std::numeric_limits<double>::quiet_NaN();  // rounding

@@ -63,6 +63,7 @@ struct Divergence {
   Estimate top1;                      // share of tokens whose most probable successor (the lowest id of equals) is the same
   Estimate delta_p;                   // P - B of the right token's probability
   Estimate rms_delta_p;               // root of the mean square of that; sigma to first order
+  double rms_logits = 0;              // root mean square of P's logits less B's, over that of B's
   Estimate dlnppl;                    // ln PPL(P) - ln PPL(B); sigma of the paired differences
   double correlation = 0;             // Pearson's, of the two models' nll; NaN when one of them does not vary
 };
