@@ -37,14 +37,7 @@ Status CheckSameVocabulary(const OpenedModel& m, const OpenedModel& b, const Eva
 // The base gets what the model left of the memory budget.
 Result<OpenOptions> OptionsOfBase(const EvalOptions& o, const OpenedModel& m) {
   OpenOptions base = OpenBase(o, OpenForWindows(o, kRows));
-  if (base.memory.empty()) return base;
-  SLM_ASSIGN_OR_RETURN(const int64_t all, ParseBytes(base.memory));
-  const auto& c = m.backend->capabilities();
-  const int64_t used = c.weights_bytes + c.kv_bytes + c.activations_bytes;
-  if (used >= all)
-    return Error(Code::kLimit, fmt::format("--mem {} leaves nothing for the base: {} takes {} bytes", base.memory, o.open.model, used),
-                 "give more --mem");
-  base.memory = std::to_string(all - used);
+  SLM_ASSIGN_OR_RETURN(base.memory, MemoryLeft(base, m));
   return base;
 }
 

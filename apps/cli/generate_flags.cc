@@ -192,6 +192,9 @@ ordered_json MeasuredJson(const Measured& m, const OpenedModel& opened) {
   j["temperature"] = nullptr;
   if (m.temperature) j["temperature"] = {{"celsius", m.temperature->celsius}, {"source", m.temperature->source}};
   j["speculation"] = nullptr;
+  j["hand_over"] = nullptr;
+  if (const backend::HandOver* h = opened.hand_over)
+    j["hand_over"] = {{"count", h->count}, {"tokens", h->tokens}, {"bytes", h->bytes}, {"ms", Round(Ms(h->ns), 1e3)}};
   return j;
 }
 
@@ -221,6 +224,8 @@ std::string MeasuredText(const Measured& m, const OpenedModel& opened) {
   if (m.peak_rss_bytes) text += fmt::format("; peak resident {}", FormatBytes(*m.peak_rss_bytes));
   text += fmt::format("\ndevice   {}, {} kernels, {} thread{}; loaded in {:.0f} ms\n", c.device, c.isa, c.n_threads,
                       c.n_threads == 1 ? "" : "s", Ms(opened.load_ns));
+  if (const backend::HandOver* h = opened.hand_over)
+    text += fmt::format("handed over  {} tokens of KV cache in {} times, {}, {:.2f} ms\n", h->tokens, h->count, FormatBytes(h->bytes), Ms(h->ns));
   if (m.energy)
     text += fmt::format("energy   {:.2f} J, {:.2f} W ({}, {})\n", m.energy->joules, m.energy->watts, m.energy->source,
                         telemetry::EnergyMethodName(m.energy->method));

@@ -18,6 +18,7 @@
 #include "checks.h"
 #include "graph/graph.h"
 #include "load_decoder.h"
+#include "onnx/static_folder/static_folder.h"
 #include "open_ort.h"
 #include "ort_flags.h"
 #include "placement.h"
@@ -132,9 +133,9 @@ void AddOpenOptions(CLI::App& app, OpenOptions& o) {
                  "devices to try, best first: auto, or npu, gpu, cpu, names of execution providers, with commas between")
       ->capture_default_str()
       ->group(group);
-  app.add_option("--prefill-device", o.prefill_device, "devices for prompts, as --device, of a folder of static graphs (--to qdq)")
-      ->group(group);
+  app.add_option("--prefill-device", o.prefill_device, "devices for prompts, as --device; the KV cache is handed over")->group(group);
   app.add_option("--decode-device", o.decode_device, "devices for the tokens after them")->group(group);
+  app.add_option("--prefill-model", o.prefill_model, "another form of MODEL for prompts, as a folder of slm export --to qdq")->group(group);
   app.add_flag_callback(
          "--no-fallback", [&o] { o.fallback = Fallback::kForbidden; }, "fail (exit 3) when an operator does not run on the device")
       ->group(group);
@@ -175,9 +176,52 @@ void LetGo(model::Model& m) {
 }
 }  // namespace
 
+namespace {
+
+// One side of two: no further split.
+OpenOptions SideOf(const OpenOptions& o, const std::string& device) {
+  OpenOptions side = o;
+  if (!device.empty()) side.device = device;
+  side.prefill_device = side.decode_device = side.prefill_model = "";
+  return side;
+}
+
+// The decode side gives the tokenizer and gets what the other left of the memory budget.
+Result<OpenedModel> OpenHybrid(const Io& io, const OpenOptions& o) {
+  const int64_t start_ns = NowNs();
+  OpenOptions first = SideOf(o, o.prefill_device), second = SideOf(o, o.decode_device);
+  if (!o.prefill_model.empty()) first.model = o.prefill_model;
+  second.logits = backend::LogitsOf::kLastToken;
+  SLM_ASSIGN_OR_RETURN(OpenedModel prefill, OpenModel(io, first));
+  SLM_ASSIGN_OR_RETURN(second.memory, MemoryLeft(o, prefill));
+  SLM_ASSIGN_OR_RETURN(OpenedModel opened, OpenModel(io, second));
+  SLM_ASSIGN_OR_RETURN(backend::HybridBackend both,
+                       backend::CreateHybridBackend(std::move(prefill.backend), std::move(opened.backend)));
+  opened.backend = std::move(both.backend);
+  opened.hand_over = both.hand_over;
+  if (!prefill.begin.empty()) opened.begin = prefill.begin;
+  if (prefill.kv_type != opened.kv_type) opened.kv_type = prefill.kv_type + "+" + opened.kv_type;
+  opened.load_ns = NowNs() - start_ns;
+  return opened;
+}
+
+}  // namespace
+
+Result<std::string> MemoryLeft(const OpenOptions& o, const OpenedModel& m) {
+  if (o.memory.empty()) return std::string();
+  SLM_ASSIGN_OR_RETURN(const int64_t all, ParseBytes(o.memory));
+  const auto& c = m.backend->capabilities();
+  const int64_t used = c.weights_bytes + c.kv_bytes + c.activations_bytes;
+  if (used < all) return std::to_string(all - used);
+  return Error(Code::kLimit, "--mem " + o.memory + " leaves nothing beside " + m.model->path + ", which takes " + std::to_string(used) + " bytes",
+               "give more --mem");
+}
+
 Result<OpenedModel> OpenModel(const Io& io, const OpenOptions& o) {
   const int64_t start_ns = NowNs();
   SLM_ASSIGN_OR_RETURN(const std::string path, ResolveModel(io, o.model));
+  const bool split = !o.prefill_device.empty() || !o.decode_device.empty();
+  if (!o.prefill_model.empty() || (split && !onnx::IsStaticFolder(path))) return OpenHybrid(io, o);
   if (TakesOrt(o, path)) return OpenWithOrt(io, path, o);
   SLM_RETURN_IF_ERROR(CheckDevice(o));
   OpenedModel opened;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "backend/cpu/cpu.h"
+#include "backend/hybrid/hybrid.h"
 #include "base/result.h"
 #include "model/model.h"
 #include "text/text.h"
@@ -33,7 +34,8 @@ struct OpenOptions {
   std::string model;             // path or name in the store
   std::string backend = "auto";  // "cpu", "ort", or "auto": see TakesOrt
   std::string device = "auto";   // best first, separated by commas; "auto": the best one present
-  std::string prefill_device, decode_device;  // of folders of static graphs; empty: as `device`
+  std::string prefill_device, decode_device;  // empty: as `device`. Either makes two back ends, or places the two graphs of a static folder
+  std::string prefill_model;                  // another form of the model, for prompts; empty: `model`
   OrtFlags ort;
   Fallback fallback = Fallback::kAllowed;
   int n_threads = 0;               // 0: DefaultThreadCount()
@@ -61,6 +63,7 @@ struct OpenedModel {
   std::vector<int32_t> begin;  // tokens that the back end needs at the front of a sequence; empty: the tokenizer's own
   std::string kv_type;         // of the cache
   int64_t load_ns = 0;  // from the call of OpenModel
+  const backend::HandOver* hand_over = nullptr;  // of a back end that is two; its own
 };
 
 // Slots of the KV cache for a model that was made for `own` tokens (0: not known). Errors: kInvalidArgument when more are asked for.
@@ -69,6 +72,9 @@ Result<int> ContextFor(const OpenOptions& options, int own);
 // Loads everything. Errors: what the rooms say; kInvalidArgument for options; kUnavailable for a device this build cannot
 // reach; kLimit for the memory budget and for --no-fallback.
 Result<OpenedModel> OpenModel(const Io& io, const OpenOptions& options);
+
+// --mem for what is opened beside `m`; empty without one. Error: kLimit when nothing is left.
+Result<std::string> MemoryLeft(const OpenOptions& options, const OpenedModel& m);
 
 // The tokenizer of a file: from a GGUF's vocabulary, a tokenizer.json, or the pieces of an older folder. Errors: kNotFound when
 // the file has none, and what the text room says.

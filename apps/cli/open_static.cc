@@ -78,6 +78,7 @@ Result<ort::StaticDecoder> DecoderOf(const onnx::StaticFolder& f, const ort::Run
                        .cache_type = TypeOf(m.cache_type),
                        .inputs = InputsOf(f),
                        .logits = m.logits};
+  d.key_scales = m.key_scales, d.value_scales = m.value_scales;
   d.holds = f.host;
   AddPrefix(f, d);
   for (size_t i = 0; i < m.graphs.size(); ++i) {

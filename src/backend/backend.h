@@ -42,6 +42,23 @@ struct Logits {
   std::span<const float> Row(int i) const { return {data + i * stride, static_cast<size_t>(vocab_size)}; }
 };
 
+// The KV cache of a back end as another one takes it over. Canonical layout: of n slots of a layer, keys and values [Hkv][n][D] f32, keys
+// rotated, a rotated pair of a key being its values (i, i + R / 2), as Hugging Face's models have it.
+struct KvShape {
+  int n_layers = 0, n_kv_heads = 0, head_dim = 0;
+  bool operator==(const KvShape&) const = default;
+};
+class KvPort {
+ public:
+  virtual ~KvPort() = default;
+  virtual KvShape shape() const = 0;
+  // Slots [first, first + n) of a layer; Read of those in use, Write within the context. Not while Forward runs.
+  virtual void Read(int layer, int first, int n, float* keys, float* values) const = 0;
+  virtual void Write(int layer, int first, int n, const float* keys, const float* values) = 0;
+  // Slots [0, position) were written and count as used. Errors: kLimit.
+  virtual Status Take(int position) = 0;
+};
+
 // One sequence. Not thread-safe: one call at a time. Nothing is allocated by Forward or Rewind when they succeed.
 class Backend {
  public:
@@ -55,6 +72,8 @@ class Backend {
   virtual int used() const = 0;
   virtual const Capabilities& capabilities() const = 0;
   virtual std::vector<PlacementRow> Placement() const = 0;
+  // Null when the cache cannot be handed over or taken: a type or order of values without a canonical form.
+  virtual KvPort* kv_port() { return nullptr; }
 };
 
 }  // namespace slm::backend

@@ -95,4 +95,12 @@ Status Cursor::Rewind(int64_t position) {
   return Ok();
 }
 
+Status Cursor::Take(int64_t position) {
+  Cursor fresh(capacity_);
+  const auto taken = fresh.Advance(position);
+  if (!taken.ok()) return taken.error();
+  *this = fresh;
+  return Ok();
+}
+
 }  // namespace slm::kv

@@ -91,6 +91,8 @@ class Cursor {
   // Goes back to `position` slots in use (the first slot to be written next); the slots after it hold stale values that
   // attention never reads. Errors: kInvalidArgument when position is negative or lies past used().
   Status Rewind(int64_t position);
+  // Slots [0, position) are in use, whatever was before: somebody wrote them. Errors: kLimit, kInvalidArgument when negative.
+  Status Take(int64_t position);
 
  private:
   int64_t capacity_ = 0, used_ = 0;

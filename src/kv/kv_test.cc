@@ -160,5 +160,17 @@ TEST(KvCursor, RewindForwardOrBelowZeroIsRefused) {
   EXPECT_EQ(c.Advance(std::numeric_limits<int64_t>::max()).error().code(), Code::kLimit);
 }
 
+TEST(Cursor, TakesWhatOthersWrote) {
+  Cursor c(8);
+  ASSERT_TRUE(c.Advance(3).ok());
+  EXPECT_TRUE(c.Take(7).ok());
+  EXPECT_EQ(c.used(), 7);
+  EXPECT_TRUE(c.Take(2).ok());
+  EXPECT_EQ(c.used(), 2);
+  EXPECT_EQ(c.Take(9).error().code(), Code::kLimit);
+  EXPECT_EQ(c.Take(-1).error().code(), Code::kInvalidArgument);
+  EXPECT_EQ(c.used(), 2) << "a failed step changes nothing";
+}
+
 }  // namespace
 }  // namespace slm::kv

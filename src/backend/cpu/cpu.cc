@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "backend/cpu/kv_port.h"
 #include "backend/cpu/lower.h"
 #include "base/arena.h"
 #include "kernels/activation/contract.h"
@@ -116,6 +117,10 @@ class CpuBackend final : public Backend {
   int used() const override { return static_cast<int>(cursor_.used()); }
   const Capabilities& capabilities() const override { return capabilities_; }
   std::vector<PlacementRow> Placement() const override { return plan_->placement; }
+  KvPort* kv_port() override {
+    if (!port_) port_ = CpuKvPort::Create(plan_->kv, plan_->key_orders, kernels::KvPack(o_.isa), kv_.data(), cursor_);
+    return port_.get();
+  }
 
  private:
   template <class T>
@@ -224,6 +229,7 @@ class CpuBackend final : public Backend {
   std::unique_ptr<ThreadTeam> team_;
   kv::Cursor cursor_;
   Buffer weights_, kv_, work_;
+  std::unique_ptr<CpuKvPort> port_;  // when it was asked for
   std::vector<Frame> frames_;
   kernels::ActivationKernels act_ = kernels::Activations(o_.isa);  // arg-max sees what is not finite
   Mode mode_ = Mode::kDecode;

@@ -280,6 +280,16 @@ class Lowering {
     return Ok();
   }
 
+  // The keys are rotated by the attention itself, by a node before it, or not at all.
+  KeyOrder KeyOrderOf(const Node& attention) const {
+    const Node* rotary = attention.Int(AttrKey::kDoRotary) != 0 ? &attention : nullptr;
+    if (const int i = g_.ProducerOf(attention.inputs[graph::kGqaKey]); !rotary && i >= 0 && g_.nodes[i].op == Op::kRotary) rotary = &g_.nodes[i];
+    if (!rotary) return {};
+    const bool neighbours = rotary->Int(AttrKey::kInterleaved) != 0;
+    const int64_t head_dim = out_->kv.layer(static_cast<int>(attention.Int(AttrKey::kLayer))).shape.head_dim;
+    return {neighbours ? RotaryPairs::kNeighbours : RotaryPairs::kHalves, static_cast<int>(rotary->Int(AttrKey::kRotaryDim, head_dim))};
+  }
+
   Status LowerAttention(int i) {
     const Node& n = g_.nodes[i];
     const ValueId q = n.inputs[graph::kGqaQuery], k = n.inputs[graph::kGqaKey], v = n.inputs[graph::kGqaValue];
@@ -301,6 +311,8 @@ class Lowering {
                  .k_gap = static_cast<int64_t>(place.k_gap),
                  .v_gap = static_cast<int64_t>(place.v_gap),
                  .type = o_.kv_type};
+    out_->key_orders.resize(static_cast<size_t>(out_->kv.n_layers()));
+    out_->key_orders[static_cast<size_t>(layer)] = KeyOrderOf(n);
     Touched t{.reads = {q, k, v}, .kernel = store->pack.name};
     if (n.Int(AttrKey::kDoRotary) != 0) {
       store->interleaved = n.Int(AttrKey::kInterleaved) != 0;

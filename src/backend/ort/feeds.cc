@@ -70,6 +70,7 @@ Result<std::vector<Value>> Feeds::Lengths(const Port& port, const Buffer& buffer
 Status Feeds::BindCache(const DecoderIo& io, const Sizes& sizes) {
   SLM_ASSERT(sizes.cache.offsets.size() == io.cache.size());
   SLM_ASSIGN_OR_RETURN(cache_, Buffer::Allocate(sizes.cache.bytes));
+  cache_at_ = sizes.cache.offsets;
   for (size_t i = 0; i < io.cache.size(); ++i) {
     const CachePort& c = io.cache[i];
     const auto dims = CacheDims(c, sizes.context);

@@ -33,6 +33,9 @@ class Feeds {
   // `row` of logits(). Preconditions: 1 <= n <= chunk, first + n <= context, the rows exist. Allocates nothing outside the runtime.
   Status Run(std::span<const int32_t> tokens, int first, int row);
 
+  // The tensor of that place in DecoderIo::cache, [Hkv][S][D].
+  std::byte* cache(size_t i) const { return cache_.data() + cache_at_[i]; }
+
   const float* logits() const { return logits_.as<float>(); }
   int64_t other_bytes() const { return static_cast<int64_t>(logits_.size() + ids_.size() + mask_.size() + positions_.size()); }
 
@@ -49,6 +52,7 @@ class Feeds {
   std::string ids_name_, mask_name_, positions_name_, logits_name_;
   ONNXTensorElementDataType ids_type_{}, positions_type_{};
   bool last_row_only_ = false;
+  std::vector<size_t> cache_at_;
   Buffer cache_, logits_, ids_, mask_, positions_;
   MemoryInfo memory_;
   RunOptions run_options_;

@@ -9,6 +9,7 @@
 #include "backend/ort/copies.h"
 #include "backend/ort/feeds.h"
 #include "backend/ort/session_checks.h"
+#include "backend/ort/session_kv_port.h"
 #include "kv/kv.h"
 
 namespace slm::backend::ort {
@@ -50,6 +51,10 @@ class SessionBackend final : public Backend {
     return rows;
   }
 
+  KvPort* kv_port() override { return port_.get(); }
+
+  void OfferCache(const DecoderIo& io, const Decoder& d) { port_ = SessionKvPort::Create(io, d, capabilities_.max_context, feeds_, cursor_); }
+
   Status WarmUp() {
     const int32_t token = 0;
     SLM_RETURN_IF_ERROR(feeds_.Run({&token, 1}, 0, 0));
@@ -84,6 +89,7 @@ class SessionBackend final : public Backend {
   const Shape shape_;
   std::optional<Copies> copies_;
   kv::Cursor cursor_;
+  std::unique_ptr<SessionKvPort> port_;
 };
 
 Capabilities CapabilitiesOf(const OpenSession& s, const Decoder& d, int64_t kv_bytes, const OrtOptions& o) {
@@ -138,6 +144,7 @@ Result<OrtBackend> CreateOrtBackend(const std::shared_ptr<Runtime>& runtime, con
   const Shape shape{
       .logits = o.logits, .last_row_only = ports.last_row_only, .profiled = !session.providers.empty() && !profile.prefix().empty()};
   auto backend = std::make_unique<SessionBackend>(std::move(session), std::move(feeds), c, shape);
+  backend->OfferCache(ports, d);
   if (const Status s = backend->WarmUp(); !s.ok()) return s.error().At(d.path);
   SLM_RETURN_IF_ERROR(CheckBudget(backend->capabilities(), o.memory_budget_bytes));
   out.backend = std::move(backend);

@@ -93,6 +93,9 @@ struct Decoder {
   std::string input_ids = "input_ids", attention_mask = "attention_mask", position_ids = "position_ids";
   std::string past_key = "past_key_values.%d.key", past_value = "past_key_values.%d.value";
   std::string logits = "logits", present_key = "present.%d.key", present_value = "present.%d.value";
+  // Which values of a cached key the graph turns together; unknown: the cache is not handed to other back ends.
+  enum class Pairs : uint8_t { kUnknown, kHalves, kNeighbours } key_pairs = Pairs::kUnknown;
+  int rotary_dim = 0;                                                 // values of a head that it turns; 0: all
   int64_t weights_bytes = 0, bytes_per_token = 0, ops_per_token = 0;  // as in Capabilities
 };
 

@@ -23,7 +23,7 @@ const char* NameOf(StaticType t) {
   return "f32";
 }
 
-class StaticBackend final : public Backend {
+class StaticBackend final : public Backend, private KvPort {
  public:
   // `decoder` of which CheckDecoder is content.
   StaticBackend(const StaticDecoder& decoder, const OrtOptions& o)
@@ -66,8 +66,26 @@ class StaticBackend final : public Backend {
     for (const StaticSession& s : sessions_) AddPlacement(s.session(), rows);
     return rows;
   }
+  KvPort* kv_port() override {
+    const auto layers = static_cast<size_t>(d_.n_layers);
+    const bool known = d_.cache_type == StaticType::kF32 || (d_.key_scales.size() == layers && d_.value_scales.size() == layers);
+    return known ? this : nullptr;
+  }
 
  private:
+  KvShape shape() const override { return {d_.n_layers, d_.n_kv_heads, d_.head_dim}; }
+  StaticCache::Scales ScalesOf(int layer) const {
+    if (d_.key_scales.empty()) return {};
+    return {d_.key_scales[static_cast<size_t>(layer)], d_.value_scales[static_cast<size_t>(layer)]};
+  }
+  void Read(int layer, int first, int n, float* keys, float* values) const override {
+    cache_->Read(layer, first, n, ScalesOf(layer), keys, values);
+  }
+  void Write(int layer, int first, int n, const float* keys, const float* values) override {
+    cache_->Write(layer, first, n, ScalesOf(layer), keys, values);
+  }
+  Status Take(int position) override { return cursor_.Take(position); }
+
   int prefix() const { return static_cast<int>(d_.prefix_tokens.size()); }
 
   void Describe(const Runtime& runtime) {

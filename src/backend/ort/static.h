@@ -56,6 +56,8 @@ struct StaticDecoder {
   std::vector<int32_t> prefix_tokens;
   std::vector<std::span<const std::byte>> prefix_keys, prefix_values;
   std::span<const float> prefix_logits;
+  // Of whole numbers in the cache: value = scale * number, by layer; empty: the cache is not handed to other back ends. Keys lie in halves.
+  std::vector<float> key_scales, value_scales;
   std::shared_ptr<const void> holds;  // what the spans point into; kept by the back end
   int64_t weights_bytes = 0, bytes_per_token = 0, ops_per_token = 0;  // as in Capabilities
 };

@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "backend/ort/decoder_io.h"
 #include "base/arena.h"
@@ -89,6 +91,7 @@ Result<int64_t> StaticCache::BytesFor(const StaticDecoder& d) {
 Result<StaticCache> StaticCache::Create(const StaticDecoder& d) {
   SLM_ASSIGN_OR_RETURN(const int64_t bytes, BytesFor(d));
   StaticCache c;
+  c.type_ = d.cache_type;
   c.part_bytes_ = bytes / (2 * d.n_layers);
   c.stride_ = AlignUp(static_cast<size_t>(c.part_bytes_), 64);
   c.heads_ = d.n_kv_heads, c.width_ = d.head_dim, c.slots_ = d.context, c.element_ = BytesOf(d.cache_type);
@@ -105,6 +108,44 @@ void StaticCache::Store(int layer, int first, int n, int stride, const std::byte
   std::byte* value = Value(layer) + first * token_bytes;
   for (int64_t h = 0; h < heads_; ++h)
     std::memcpy(value + h * slots_ * token_bytes, values + h * stride * token_bytes, static_cast<size_t>(n * token_bytes));
+}
+
+namespace {
+
+float Load(StaticType t, const std::byte* from, float scale) {
+  if (t == StaticType::kF32) return *reinterpret_cast<const float*>(from);
+  if (t == StaticType::kI16) return scale * static_cast<float>(*reinterpret_cast<const int16_t*>(from));
+  return scale * static_cast<float>(*reinterpret_cast<const uint16_t*>(from));
+}
+template <class T>
+T Nearest(float v) {
+  using Limits = std::numeric_limits<T>;
+  return static_cast<T>(std::nearbyint(std::clamp(v, static_cast<float>(Limits::min()), static_cast<float>(Limits::max()))));
+}
+void Save(StaticType t, float v, float scale, std::byte* to) {
+  if (t == StaticType::kF32) *reinterpret_cast<float*>(to) = v;
+  else if (t == StaticType::kI16) *reinterpret_cast<int16_t*>(to) = Nearest<int16_t>(v / scale);
+  else *reinterpret_cast<uint16_t*>(to) = Nearest<uint16_t>(v / scale);
+}
+
+}  // namespace
+
+void StaticCache::Read(int layer, int first, int n, const Scales& scales, float* keys, float* values) const {
+  for (int64_t h = 0; h < heads_; ++h)
+    for (int64_t slot = first; slot < first + n; ++slot)
+      for (int64_t j = 0; j < width_; ++j) {
+        *keys++ = Load(type_, Key(layer) + ((h * width_ + j) * slots_ + slot) * element_, scales.key);
+        *values++ = Load(type_, Value(layer) + ((h * slots_ + slot) * width_ + j) * element_, scales.value);
+      }
+}
+
+void StaticCache::Write(int layer, int first, int n, const Scales& scales, const float* keys, const float* values) const {
+  for (int64_t h = 0; h < heads_; ++h)
+    for (int64_t slot = first; slot < first + n; ++slot)
+      for (int64_t j = 0; j < width_; ++j) {
+        Save(type_, *keys++, scales.key, Key(layer) + ((h * width_ + j) * slots_ + slot) * element_);
+        Save(type_, *values++, scales.value, Value(layer) + ((h * slots_ + slot) * width_ + j) * element_);
+      }
 }
 
 Status StaticSession::Bind(const Bound& b) {

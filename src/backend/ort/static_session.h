@@ -21,11 +21,18 @@ class StaticCache {
   std::byte* Key(int layer) const { return buffer_.data() + static_cast<size_t>(2 * layer) * stride_; }
   std::byte* Value(int layer) const { return Key(layer) + stride_; }
   int64_t part_bytes() const { return part_bytes_; }  // of one layer's keys, or values
+  // Slots as f32 [Hkv][n][D] and back, value = scale * element; of f32 elements the scale is 1.
+  struct Scales {
+    float key = 1, value = 1;
+  };
+  void Read(int layer, int first, int n, const Scales& scales, float* keys, float* values) const;
+  void Write(int layer, int first, int n, const Scales& scales, const float* keys, const float* values) const;
   // n new slots from `first` on: keys [Hkv, D, n of stride T], values [Hkv, T, D] of which n tokens count.
   void Store(int layer, int first, int n, int stride, const std::byte* keys, const std::byte* values) const;
 
  private:
   Buffer buffer_;
+  StaticType type_ = StaticType::kF32;
   size_t stride_ = 0;
   int64_t part_bytes_ = 0, heads_ = 0, width_ = 0, slots_ = 0, element_ = 0;
 };
