@@ -178,19 +178,26 @@ void LetGo(model::Model& m) {
 
 namespace {
 
-// One side of two: no further split.
-OpenOptions SideOf(const OpenOptions& o, const std::string& device) {
+// One side of two: no further split. Options of own kernels are for the side that they compute.
+Result<OpenOptions> SideOf(const Io& io, const OpenOptions& o, const std::string& model, const std::string& device) {
   OpenOptions side = o;
+  side.model = model;
   if (!device.empty()) side.device = device;
   side.prefill_device = side.decode_device = side.prefill_model = "";
+  SLM_ASSIGN_OR_RETURN(const std::string path, ResolveModel(io, model));
+  if (!TakesOrt(side, path)) return side;
+  side.kv = OpenOptions().kv;
+  side.compute = OpenOptions().compute;
+  side.passes_off.clear();
   return side;
 }
 
 // The decode side gives the tokenizer and gets what the other left of the memory budget.
 Result<OpenedModel> OpenHybrid(const Io& io, const OpenOptions& o) {
   const int64_t start_ns = NowNs();
-  OpenOptions first = SideOf(o, o.prefill_device), second = SideOf(o, o.decode_device);
-  if (!o.prefill_model.empty()) first.model = o.prefill_model;
+  const std::string& other = o.prefill_model.empty() ? o.model : o.prefill_model;
+  SLM_ASSIGN_OR_RETURN(const OpenOptions first, SideOf(io, o, other, o.prefill_device));
+  SLM_ASSIGN_OR_RETURN(OpenOptions second, SideOf(io, o, o.model, o.decode_device));
   second.logits = backend::LogitsOf::kLastToken;
   SLM_ASSIGN_OR_RETURN(OpenedModel prefill, OpenModel(io, first));
   SLM_ASSIGN_OR_RETURN(second.memory, MemoryLeft(o, prefill));

@@ -2,6 +2,7 @@
 // it lacks, and a test can say which. Plain C interface; a product is computed in double, so that answers do not depend on its order.
 #include <onnxruntime_c_api.h>
 
+#include <atomic>
 #include <cstring>
 #include <vector>
 
@@ -31,6 +32,8 @@ std::vector<int64_t> DimsOf(const OrtApi& api, const OrtValue* value) {
   api.ReleaseTensorTypeAndShapeInfo(info);
   return dims;
 }
+
+std::atomic<int> compilations{0};  // nodes that were compiled since the library was opened
 
 struct Product : OrtNodeComputeInfo {
   explicit Product(const OrtApi& a) : OrtNodeComputeInfo{}, api(a) {
@@ -83,6 +86,7 @@ struct TestProvider : OrtEp {
       return Take(static_cast<TestProvider*>(self)->apis, graph, support);
     };
     Compile = [](OrtEp* self, const OrtGraph**, const OrtNode**, size_t n, OrtNodeComputeInfo** out, OrtNode**) noexcept -> OrtStatus* {
+      compilations.fetch_add(static_cast<int>(n));
       for (size_t i = 0; i < n; ++i) out[i] = new Product(*static_cast<TestProvider*>(self)->apis.ort);
       return nullptr;
     };
@@ -174,6 +178,8 @@ struct Factory : OrtEpFactory {
 };
 
 }  // namespace
+
+extern "C" __attribute__((visibility("default"))) int SlmTestCompilations() { return compilations.load(); }
 
 extern "C" __attribute__((visibility("default"))) OrtStatus* CreateEpFactories(const char*, const OrtApiBase* base, const OrtLogger*,
                                                                                OrtEpFactory** factories, size_t most, size_t* count) {

@@ -1,0 +1,252 @@
+// Folders of static graphs as a back end: the logits of own kernels for prompts of every length, nothing compiled again, and what is
+// refused. What needs ONNX Runtime is skipped without it, a failure with SLM_NEED_ORT=1.
+#include "open_static.h"
+
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "export_qdq.h"
+#include "ort_flags.h"
+
+namespace slm::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr int kContext = 320, kChunk = 32;
+
+// The tiny Llama of the tests, said to be made for a longer context.
+class StaticFolder : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    char name[] = "/tmp/slm_static_XXXXXX";
+    root_ = mkdtemp(name);
+    const fs::path tiny = fs::path(SLM_SOURCE_DIR) / "tests/tiny/models/llama";
+    fs::copy(tiny, root_ + "/llama", fs::copy_options::recursive);
+    json config = json::parse(std::ifstream(tiny / "config.json"));
+    config["max_position_embeddings"] = 512;
+    std::ofstream(root_ + "/llama/config.json") << config;
+    Export("f32", "f32");
+    Export("w8", "w8");
+  }
+  static void TearDownTestSuite() { fs::remove_all(root_); }
+
+  static void Export(const std::string& weights, const std::string& folder) {
+    CancelFlag cancel{false};
+    Io io{.out = [](std::string_view) { return true; }, .err = [](std::string_view) { return true; }, .store = root_, .cancel = &cancel};
+    QdqRequest r{.out = root_ + "/" + folder, .weights = weights, .context = kContext, .chunk = kChunk};
+    r.calibration.sequences = weights == "f32" ? 0 : 8;
+    r.calibration.length = 64;
+    auto model = model::LoadModel(root_ + "/llama");
+    ASSERT_TRUE(model.ok()) << model.error().message();
+    const auto made = ExportQdq(model.Take(), r, io);
+    ASSERT_TRUE(made.ok()) << made.error().message();
+  }
+
+  void SetUp() override {
+    io_.out = io_.err = [](std::string_view) { return true; };
+    io_.store = root_;
+    io_.cancel = &cancel_;
+    if (const auto runtime = OpenOrtRuntime({}, 1); !runtime.ok()) {
+      ASSERT_EQ(getenv("SLM_NEED_ORT"), nullptr) << runtime.error().message();
+      GTEST_SKIP() << runtime.error().message();
+    }
+  }
+
+  OpenOptions Options(const std::string& model, backend::LogitsOf logits = backend::LogitsOf::kLastToken) const {
+    OpenOptions o;
+    o.model = root_ + "/" + model;
+    o.context = kContext;
+    o.n_threads = 1;
+    o.logits = logits;
+    return o;
+  }
+  std::unique_ptr<backend::Backend> Open(const OpenOptions& o) const {
+    auto opened = OpenModel(io_, o);
+    EXPECT_TRUE(opened.ok()) << opened.error().message();
+    return opened.ok() ? std::move(opened.value().backend) : nullptr;
+  }
+  std::unique_ptr<backend::Backend> OpenOwn(backend::LogitsOf logits = backend::LogitsOf::kLastToken) const {
+    OpenOptions own = Options("llama", logits);
+    own.kv = own.compute = "f32";
+    return Open(own);
+  }
+  std::string Refusal(const OpenOptions& o) const {
+    const auto opened = OpenModel(io_, o);
+    return opened.ok() ? "" : opened.error().message();
+  }
+
+  static std::vector<int32_t> Tokens(int n) {
+    std::vector<int32_t> out = {262};  // the model's begin token
+    for (int i = 1; i < n; ++i) out.push_back((37 * i + i / 7) % 199 + 1);
+    return out;
+  }
+  // Logits of the last token.
+  static std::vector<float> Feed(backend::Backend& b, std::span<const int32_t> tokens) {
+    EXPECT_TRUE(b.Rewind(0).ok());
+    std::vector<float> row;
+    while (!tokens.empty()) {
+      const size_t n = std::min(tokens.size(), static_cast<size_t>(b.capabilities().max_tokens));
+      const auto l = b.Forward(tokens.first(n), backend::LogitsOf::kLastToken);
+      EXPECT_TRUE(l.ok()) << l.error().message();
+      if (!l.ok()) return {};
+      row.assign(l.value().Row(0).begin(), l.value().Row(0).end());
+      tokens = tokens.subspan(n);
+    }
+    return row;
+  }
+  static double Worst(const std::vector<float>& got, const std::vector<float>& want) {
+    if (got.size() != want.size()) return INFINITY;
+    double worst = 0, top = 0;
+    for (size_t i = 0; i < want.size(); ++i) {
+      worst = std::max(worst, std::fabs(double{got[i]} - want[i]));
+      top = std::max(top, std::fabs(double{want[i]}));
+    }
+    return worst / top;
+  }
+
+  static std::string root_;
+  CancelFlag cancel_{false};
+  Io io_;
+};
+std::string StaticFolder::root_;
+
+TEST_F(StaticFolder, PromptsOfEveryLengthAreTheDynamicGraphsAndNothingIsCompiledAgain) {
+  OpenOptions o = Options("f32");
+  o.device = "SlmTestExecutionProvider";
+  o.ort.libraries = {std::string("SlmTestExecutionProvider=") + SLM_ORT_TEST_PROVIDER};
+  const auto b = Open(o), own = OpenOwn();
+  ASSERT_TRUE(b && own);
+  void* library = dlopen(SLM_ORT_TEST_PROVIDER, RTLD_NOW | RTLD_NOLOAD);
+  ASSERT_NE(library, nullptr) << "the provider that took the products";
+  const auto compilations = reinterpret_cast<int (*)()>(dlsym(library, "SlmTestCompilations"));
+  ASSERT_NE(compilations, nullptr);
+  const int at_load = compilations();
+  EXPECT_GT(at_load, 0);
+  const std::vector<int32_t> tokens = Tokens(kContext);
+  for (int n = 1; n <= 300; ++n) {
+    const auto prompt = std::span(tokens).first(static_cast<size_t>(n));
+    ASSERT_LT(Worst(Feed(*b, prompt), Feed(*own, prompt)), 2e-5) << n << " tokens";
+  }
+  EXPECT_EQ(compilations(), at_load);
+  dlclose(library);
+}
+
+TEST_F(StaticFolder, DecodesToTheEndOfItsContext) {
+  const auto b = Open(Options("w8"));
+  ASSERT_TRUE(b);
+  const std::vector<int32_t> tokens = Tokens(kContext);
+  Feed(*b, std::span(tokens).first(kContext - 8));
+  for (int i = kContext - 8; i < kContext; ++i)
+    ASSERT_TRUE(b->Forward(std::span(tokens).subspan(static_cast<size_t>(i), 1), backend::LogitsOf::kLastToken).ok());
+  EXPECT_EQ(b->used(), kContext);
+  EXPECT_EQ(b->Forward(std::span(tokens).first(1), backend::LogitsOf::kLastToken).error().code(), Code::kLimit);
+}
+
+// The prefix is in the folder: its keys, values and logits are those that the float model computes.
+TEST_F(StaticFolder, ThePrefixIsTheFloatModels) {
+  const auto all = backend::LogitsOf::kAllTokens;
+  const auto b = Open(Options("w8", all)), own = OpenOwn(all);
+  ASSERT_TRUE(b && own);
+  const std::vector<int32_t> tokens = Tokens(kChunk);
+  const auto got = b->Forward(tokens, all), want = own->Forward(tokens, all);
+  ASSERT_TRUE(got.ok() && want.ok());
+  const auto row = [](const backend::Logits& l, int i) { return std::vector<float>(l.Row(i).begin(), l.Row(i).end()); };
+  EXPECT_LT(Worst(row(got.value(), 0), row(want.value(), 0)), 2e-5) << "what follows the prefix is in the folder as f32";
+  for (int i = 1; i < kChunk; ++i) EXPECT_LT(Worst(row(got.value(), i), row(want.value(), i)), 0.2) << i;
+  ASSERT_TRUE(b->Rewind(0).ok());
+  const auto first = b->Forward(std::span(tokens).first(1), backend::LogitsOf::kLastToken);
+  ASSERT_TRUE(first.ok());
+  EXPECT_LT(Worst(row(first.value(), 0), row(want.value(), 0)), 2e-5);
+}
+
+TEST_F(StaticFolder, SequencesWithoutThePrefixAreRefused) {
+  const auto b = Open(Options("w8"));
+  ASSERT_TRUE(b);
+  const std::vector<int32_t> other = {5, 6, 7};
+  const auto r = b->Forward(other, backend::LogitsOf::kLastToken);
+  ASSERT_FALSE(r.ok());
+  EXPECT_EQ(r.error().code(), Code::kInvalidArgument);
+  EXPECT_NE(r.error().message().find("is 5, and these graphs need 262"), std::string::npos) << r.error().message();
+  EXPECT_EQ(b->used(), 0);
+}
+
+// A prompt on the integer graphs, the tokens after it on own kernels, and the other way round.
+TEST_F(StaticFolder, HandsItsCacheOver) {
+  OpenOptions o = Options("llama");
+  o.prefill_model = root_ + "/w8";
+  o.kv = "f32";  // of the side that own kernels compute
+  const auto opened = OpenModel(io_, o);
+  ASSERT_TRUE(opened.ok()) << opened.error().message();
+  EXPECT_EQ(opened.value().kv_type, "int16+f32");
+  ASSERT_NE(opened.value().hand_over, nullptr);
+  EXPECT_EQ(opened.value().begin, std::vector<int32_t>{262});
+  const std::vector<int32_t> tokens = Tokens(60);
+  const auto alone = Open(Options("w8"));
+  ASSERT_TRUE(alone);
+  const auto feed = [&](backend::Backend& b) {
+    Feed(b, std::span(tokens).first(50));
+    std::vector<float> last;
+    for (size_t i = 50; i < 60; ++i) {
+      const auto l = b.Forward(std::span(tokens).subspan(i, 1), backend::LogitsOf::kLastToken);
+      EXPECT_TRUE(l.ok());
+      if (l.ok()) last.assign(l.value().Row(0).begin(), l.value().Row(0).end());
+    }
+    return last;
+  };
+  const auto both = feed(*opened.value().backend);
+  EXPECT_LT(Worst(both, feed(*alone)), 0.2);
+  const auto own = OpenOwn();
+  ASSERT_TRUE(own);
+  EXPECT_LT(Worst(both, feed(*own)), 0.2);
+  EXPECT_EQ(opened.value().hand_over->tokens, 50);
+}
+
+// One damage each: the message names what does not fit, and nothing is read past a table.
+TEST_F(StaticFolder, DamagedFoldersAreRefused) {
+  const json sound = json::parse(std::ifstream(root_ + "/w8/manifest.json"));
+  struct Row {
+    const char* says;
+    std::function<void(json&)> damage;
+  };
+  const std::vector<Row> rows = {
+      {"slmkit-static", [](json& j) { j["version"] = 2; }},
+      {"context", [](json& j) { j["context"] = 0; }},
+      {"rope", [](json& j) { j["context"] = 4096; }},
+      {"embedding", [](json& j) { j["model"]["vocab_size"] = 100000; }},
+      {"layers", [](json& j) { j["model"]["layers"] = 5000; }},
+      {"prefix_key.2", [](json& j) { j["model"]["layers"] = 3, j["cache"].erase("key_scales"), j["cache"].erase("value_scales"); }},
+      {"key_scales", [](json& j) { j["cache"]["key_scales"] = {1.0, -1.0}; }},
+      {"tokens", [](json& j) { j["graphs"][0]["tokens"] = 0; }},
+      {"the description says", [](json& j) { j["graphs"][0]["tokens"] = 64; }},
+      {"../w8/prefill.onnx", [](json& j) { j["graphs"][0]["file"] = "../w8/prefill.onnx"; }},
+      {"absent.safetensors", [](json& j) { j["host_file"] = "absent.safetensors"; }},
+      {"no tensor", [](json& j) { j["inputs"][0]["table"] = "nothing"; }},
+      {"\"masked\"", [](json& j) {
+         for (auto& i : j["inputs"])
+           if (i["rows"] == "mask") i["masked"] = 70000;
+       }},
+      {"vocabulary", [](json& j) { j["prefix"]["tokens"] = {100000}; }},
+      {"prefix_key.0", [](json& j) { j["prefix"]["tokens"] = {262, 5}; }},
+      {"the graph has no", [](json& j) { j["logits"]["name"] = "other"; }},
+  };
+  fs::copy(root_ + "/w8", root_ + "/bad", fs::copy_options::recursive);
+  for (const Row& row : rows) {
+    json j = sound;
+    row.damage(j);
+    std::ofstream(root_ + "/bad/manifest.json") << j;
+    const std::string said = Refusal(Options("bad"));
+    EXPECT_NE(said.find(row.says), std::string::npos) << row.says << ": " << said;
+  }
+  fs::remove_all(root_ + "/bad");
+}
+
+}  // namespace
+}  // namespace slm::cli
