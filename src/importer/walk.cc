@@ -168,10 +168,6 @@ Result<ValuePtr> Call::In(size_t i) const {
   return Error(Code::kCorrupt, fmt::format("input {} is missing", i), "the file is damaged: export or fetch it again");
 }
 
-int64_t Call::Int(const char* name, int64_t otherwise) const {
-  const onnx::Attribute* a = node.Find(name);
-  return a && a->ints.size() == 1 ? a->ints[0] : otherwise;
-}
 float Call::Float(const char* name, float otherwise) const {
   const onnx::Attribute* a = node.Find(name);
   return a && a->floats.size() == 1 ? a->floats[0] : otherwise;

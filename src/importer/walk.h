@@ -47,7 +47,7 @@ struct Call {
   // Input `i`. Errors: kCorrupt when it is left out.
   Result<ValuePtr> In(size_t i) const;
   ValuePtr Optional(size_t i) const { return i < in.size() ? in[i] : nullptr; }
-  int64_t Int(const char* name, int64_t otherwise) const;
+  int64_t Int(const char* name, int64_t otherwise) const { return node.Int(name, otherwise); }
   float Float(const char* name, float otherwise) const;
   std::string Text(const char* name, const std::string& otherwise) const;
   std::string out(size_t i = 0) const { return i < node.outputs.size() ? node.outputs[i] : std::string(); }

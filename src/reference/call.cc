@@ -36,11 +36,6 @@ Result<std::vector<int64_t>> Call::IntsOr(size_t at, std::vector<int64_t> otherw
   return Ints(at);
 }
 
-int64_t Call::Int(std::string_view name, int64_t otherwise) const {
-  const onnx::Attribute* a = node_.Find(name);
-  return a && a->ints.size() == 1 ? a->ints[0] : otherwise;
-}
-
 double Call::Float(std::string_view name, double otherwise) const {
   const onnx::Attribute* a = node_.Find(name);
   return a && a->floats.size() == 1 ? a->floats[0] : otherwise;

@@ -37,7 +37,7 @@ class Call {
   Result<std::vector<int64_t>> IntsOr(size_t at, std::vector<int64_t> otherwise) const;
 
   bool Has(std::string_view name) const { return node_.Find(name) != nullptr; }
-  int64_t Int(std::string_view name, int64_t otherwise) const;
+  int64_t Int(std::string_view name, int64_t otherwise) const { return node_.Int(name, otherwise); }
   double Float(std::string_view name, double otherwise) const;
   std::string Text(std::string_view name, std::string otherwise) const;
   std::vector<int64_t> IntList(std::string_view name) const;

@@ -63,7 +63,7 @@ ElementType FromAttribute(const onnx::Node& n) {
       if (n.Find(name)) return type;
     return ElementType::kFloat;
   }
-  const int64_t to = IntOr(n, n.op_type == "Cast" ? "to" : "dtype", n.op_type == "Cast" ? 0 : 1);
+  const int64_t to = n.Int(n.op_type == "Cast" ? "to" : "dtype", n.op_type == "Cast" ? 0 : 1);
   return onnx::IsElementType(to) ? static_cast<ElementType>(to) : ElementType::kUndefined;
 }
 
@@ -73,7 +73,7 @@ ElementType TypeOf(const Flat& flat, const onnx::Node& n, size_t output) {
     return v ? v->type : ElementType::kUndefined;
   };
   if (n.op_type == "QuantizeLinear" || n.op_type == "DequantizeLinear")
-    if (const int64_t t = IntOr(n, "output_dtype", 0); onnx::IsElementType(t)) return static_cast<ElementType>(t);
+    if (const int64_t t = n.Int("output_dtype", 0); onnx::IsElementType(t)) return static_cast<ElementType>(t);
   if (n.op_type == "QuantizeLinear" && (n.inputs.size() < 3 || n.inputs[2].empty())) return ElementType::kUint8;
   if (n.op_type == "TopK" && output == 1) return ElementType::kInt64;
   if (n.op_type == "DynamicQuantizeLinear" && output == 1) return ElementType::kFloat;
@@ -148,7 +148,7 @@ void ShapeContent(Flat& flat, const FlatNode& n, int index) {
     array->i = {in->n_values()};
   } else {
     const auto clamp = [&](int64_t at) { return std::min(std::max(at < 0 ? at + rank : at, int64_t{0}), rank); };
-    for (int64_t i = clamp(IntOr(n.node, "start", 0)); i < clamp(IntOr(n.node, "end", rank)); ++i) {
+    for (int64_t i = clamp(n.node.Int("start", 0)); i < clamp(n.node.Int("end", rank)); ++i) {
       if (in->shape[static_cast<size_t>(i)].value < 0) return;
       array->i.push_back(in->shape[static_cast<size_t>(i)].value);
     }

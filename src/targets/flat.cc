@@ -205,9 +205,4 @@ int Flat::Producer(int node, size_t i) const {
 
 Result<Flat> Flatten(const onnx::Model& model, const CheckOptions& options) { return Flattener(model, options).Run(); }
 
-int64_t IntOr(const onnx::Node& n, std::string_view name, int64_t otherwise) {
-  const onnx::Attribute* a = n.Find(name);
-  return a && a->kind == onnx::Attribute::Kind::kInt && !a->ints.empty() ? a->ints[0] : otherwise;
-}
-
 }  // namespace slm::targets

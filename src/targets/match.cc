@@ -73,7 +73,7 @@ class RowMatch {
       if (flat_.Input(index_, i)) return fmt::format("input {} is given", i);
     for (const size_t i : row_.blocked)
       if (const int from = flat_.Producer(index_, i);
-          !Is(flat_, from, "DequantizeLinear") || IntOr(flat_.nodes[static_cast<size_t>(from)].node, "block_size", 0) == 0)
+          !Is(flat_, from, "DequantizeLinear") || flat_.nodes[static_cast<size_t>(from)].node.Int("block_size", 0) == 0)
         return fmt::format("input {} has no scales in blocks", i);
     for (const size_t i : row_.constant)
       if (const Value* v = flat_.Input(index_, i); v && !v->fixed) return fmt::format("input {} is not a constant", i);

@@ -21,7 +21,7 @@ struct Call {
     return v && v->has_shape ? v : nullptr;
   }
   bool Ints(size_t i, std::vector<int64_t>& values) const { return FixedInts(flat, n, i, values); }
-  int64_t Int(std::string_view name, int64_t otherwise) const { return IntOr(n.node, name, otherwise); }
+  int64_t Int(std::string_view name, int64_t otherwise) const { return n.node.Int(name, otherwise); }
   // From input `i` where newer operator sets have it, from the attribute else.
   bool List(size_t i, std::string_view name, std::vector<int64_t>& values) const {
     if (i < n.node.inputs.size() && !n.node.inputs[i].empty()) return Ints(i, values);
