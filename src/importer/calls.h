@@ -25,11 +25,6 @@ class Calls {
   // The array of a graph input in a call; of kMask, kPositions, kLastSlot and kTotal.
   reference::Array ArrayOf(const std::string& input, const CallLengths& call) const;
 
-  // One node, computed. `inputs`: nullptr where one is left out.
-  Result<std::vector<reference::Array>> Run(const onnx::Node& n, const std::vector<const reference::Array*>& inputs) const;
-  // Shape and Size of a value with these dimensions.
-  static Result<reference::Array> ShapeNode(const onnx::Node& n, const Dims& dims);
-
   // The value `name` in any call; `values` holds what the nodes before it are. Errors: what the reference says.
   Result<reference::Array> Evaluate(const std::string& name, const CallLengths& call, const std::map<std::string, ValuePtr>& values) const;
 

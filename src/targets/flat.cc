@@ -182,6 +182,12 @@ int64_t Value::n_values() const {
   return n;
 }
 
+std::vector<int64_t> Value::Dims() const {
+  std::vector<int64_t> out;
+  for (const onnx::Dim& d : shape) out.push_back(d.value);
+  return out;
+}
+
 const Value* Flat::Find(const std::string& name) const {
   const auto at = name.empty() ? values.end() : values.find(name);
   return at == values.end() ? nullptr : &at->second;

@@ -25,7 +25,8 @@ struct Value {
   bool graph_input = false, graph_output = false;
 
   bool IsStatic() const;
-  int64_t n_values() const;  // -1: not known
+  int64_t n_values() const;           // -1: not known
+  std::vector<int64_t> Dims() const;  // -1: open
 };
 
 struct FlatNode {
