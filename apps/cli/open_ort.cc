@@ -2,7 +2,6 @@
 // bytes that a token reads. ONNX Runtime opens it after that.
 #include "open_ort.h"
 
-#include <algorithm>
 #include <map>
 #include <set>
 
@@ -50,12 +49,11 @@ void CountWeights(const onnx::Model& m, ort::Decoder& d) {
 
 Result<ort::Decoder> DecoderOf(const std::string& path, const onnx::GenAiConfig& c, const ort::Runtime& runtime,
                                const ort::Choice& choice) {
-  const auto file = std::find_if(c.files.begin(), c.files.end(), [](const onnx::GenAiFile& f) { return f.role == "decoder"; });
-  if (file == c.files.end() || c.files.size() != 1)
+  if (!onnx::OnlyDecoder(c))
     return Error(Code::kUnsupported, path + ": the model is not one decoder file (type " + c.type + ")",
                  "pipelines and models with encoders are not run yet");
   ort::Decoder d;
-  d.path = path + "/" + file->name;
+  d.path = path + "/" + c.files[0].name;
   d.context = c.context_length;
   d.n_layers = c.n_layers;
   d.vocab_size = c.vocab_size;

@@ -24,7 +24,6 @@ using reference::Array;
 
 constexpr int kMostContext = 1 << 17;  // whose longest call is still probed
 constexpr int kUsualContext = 4096;    // where nothing says it
-constexpr const char* kGenAi = "genai_config.json";
 
 // What lies beside the graph.
 struct Source {
@@ -55,10 +54,11 @@ Status ReadGenAi(Source* s) {
   SLM_ASSIGN_OR_RETURN(const onnx::GenAiConfig c, onnx::ReadGenAiConfig(s->folder));
   std::string stages;
   for (const onnx::GenAiFile& f : c.files) stages += (stages.empty() ? "" : ", ") + model::Quoted(f.name);
-  if (c.files.size() != 1 || c.files[0].role != "decoder")
-    return Error(Code::kUnsupported,
-                 fmt::format("{}: {}: a model of several graphs ({}); folders with one decoder graph are run", s->folder, kGenAi, stages),
-                 "export the model as one graph, for the CPU");
+  if (!onnx::OnlyDecoder(c))
+    return Error(
+        Code::kUnsupported,
+        fmt::format("{}: genai_config.json: a model of several graphs ({}); folders with one decoder graph are run", s->folder, stages),
+        "export the model as one graph, for the CPU");
   s->format = "genai";
   s->type = c.type;
   s->context = c.context_length;
@@ -99,7 +99,7 @@ Result<Source> Find(const std::string& path) {
     if (fs::path(s.folder).filename() == "onnx" && !Exists(fs::path(s.folder) / "config.json"))
       s.folder = (fs::path(s.folder) / "..").string();
   }
-  if (Exists(fs::path(s.folder) / kGenAi)) SLM_RETURN_IF_ERROR(ReadGenAi(&s));
+  if (onnx::IsGenAiFolder(s.folder)) SLM_RETURN_IF_ERROR(ReadGenAi(&s));
   else SLM_RETURN_IF_ERROR(ReadConfig(&s));
   if (s.file.empty()) s.file = PlainGraph(s.folder);
   if (s.file.empty()) return Error(Code::kNotFound, path + ": no model.onnx", "name a complete model folder");
@@ -178,7 +178,7 @@ bool IsOnnxModel(const std::string& path) {
   if (path.ends_with(".onnx")) return true;
   std::error_code ec;
   if (!fs::is_directory(path, ec) || HasSafetensors(path)) return false;
-  return Exists(fs::path(path) / kGenAi) || !PlainGraph(path).empty();
+  return onnx::IsGenAiFolder(path) || !PlainGraph(path).empty();
 }
 
 Result<std::string> GraphFile(const std::string& path) {
