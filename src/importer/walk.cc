@@ -204,10 +204,9 @@ Result<ValuePtr> Call::Unary(graph::Op op, const ValuePtr& x, std::vector<graph:
   return v;
 }
 
-Result<size_t> AxisOf(const Call& c, int64_t axis, size_t rank) {
+Result<size_t> AxisOf(int64_t axis, size_t rank) {
   const auto n = static_cast<int64_t>(rank);
   if (axis < -n || axis >= n) return Error(Code::kCorrupt, fmt::format("axis {} of {} dimensions", axis, n), "the file is damaged");
-  (void)c;
   return static_cast<size_t>(axis < 0 ? axis + n : axis);
 }
 

@@ -76,7 +76,7 @@ Result<ValuePtr> Scores(const Call& c, const ValuePtr& q, const Value& keys);
 Result<ValuePtr> Mask(const Call& c, const Value& scores, const Value& mask);  // of kScores and kCall
 Result<ValuePtr> Norm(const Call& c, const ValuePtr& x, Value& weight, float eps, const std::string& name);
 // An axis attribute or input on a value of this rank. Errors: kCorrupt.
-Result<size_t> AxisOf(const Call& c, int64_t axis, size_t rank);
+Result<size_t> AxisOf(int64_t axis, size_t rank);
 // f32 values of something fixed. Errors: kUnsupported.
 Result<std::vector<float>> FloatsOf(Value& v);
 

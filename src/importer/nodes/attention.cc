@@ -70,7 +70,7 @@ Result<ValuePtr> Norm(const Call& c, const ValuePtr& x, Value& weight, float eps
 Result<Values> RmsNormNode(const Call& c) {
   SLM_ASSIGN_OR_RETURN(const ValuePtr x, c.In(0));
   SLM_ASSIGN_OR_RETURN(const ValuePtr w, c.In(1));
-  SLM_ASSIGN_OR_RETURN(const size_t axis, AxisOf(c, c.Int("axis", -1), x->axes.size()));
+  SLM_ASSIGN_OR_RETURN(const size_t axis, AxisOf(c.Int("axis", -1), x->axes.size()));
   if (axis + 1 != x->axes.size() || c.Optional(2)) return c.Refuse("a norm over other than the last axis, or with a bias");
   SLM_ASSIGN_OR_RETURN(ValuePtr out, Norm(c, x, *w, c.Float("epsilon", 1e-5f), c.Make(Kind::kRows, {})->name));
   return Single(std::move(out));
@@ -344,7 +344,7 @@ Result<ValuePtr> Mask(const Call& c, const Value& scores, const Value& mask) {
 
 Result<Values> SoftmaxNode(const Call& c) {
   SLM_ASSIGN_OR_RETURN(const ValuePtr s, c.In(0));
-  SLM_ASSIGN_OR_RETURN(const size_t axis, AxisOf(c, c.Int("axis", -1), s->axes.size()));
+  SLM_ASSIGN_OR_RETURN(const size_t axis, AxisOf(c.Int("axis", -1), s->axes.size()));
   if (s->kind != Kind::kScores || !s->masked || axis + 1 != s->axes.size())
     return c.Refuse("a softmax of other than masked scores of an attention");
   auto out = std::make_shared<Value>(*s);
