@@ -89,7 +89,8 @@ struct AttentionParts {
   int window = 0;
 };
 Result<graph::ValueId> EmitAttention(const Call& c, const AttentionParts& a);
+enum class Pairs : uint8_t { kHalves, kInterleaved };  // which columns turn together: i and i + half, or 2 i and 2 i + 1
 // Rotates the first 2 * half columns of each head of `x`.
-graph::ValueId EmitRotation(const Call& c, graph::ValueId x, const RopeTable& t, int64_t heads, int64_t width, bool interleaved);
+graph::ValueId EmitRotation(const Call& c, graph::ValueId x, const RopeTable& t, int64_t heads, int64_t width, Pairs pairs);
 
 }  // namespace slm::importer
