@@ -57,7 +57,16 @@ Array Calls::ArrayOf(const std::string& input, const CallLengths& call) const {
   return a;
 }
 
-Result<Array> Calls::Evaluate(const std::string& name, const CallLengths& call, const std::map<std::string, ValuePtr>& values) const {
+Result<std::vector<Array>> Calls::Run(const onnx::Node& n, const std::vector<const Array*>& inputs, Work& work) const {
+  SLM_ASSIGN_OR_RETURN(std::vector<Array> made, reference::RunNode(n, m_->opsets, inputs, &work.done));
+  if (work.done > work.most)
+    return Error(Code::kLimit, fmt::format("more than {} steps to compute what does not depend on tokens", work.most),
+                 "export the model with its constants folded, or run it with ONNX Runtime");
+  return made;
+}
+
+Result<Array> Calls::Evaluate(const std::string& name, const CallLengths& call, const std::map<std::string, ValuePtr>& values,
+                              Work& work) const {
   // The nodes that it needs, from the back; nodes are in order, so one walk forward computes them.
   std::set<size_t> needed;
   std::vector<std::string> open{name};
@@ -95,7 +104,7 @@ Result<Array> Calls::Evaluate(const std::string& name, const CallLengths& call, 
       made[n.outputs[0]] = reference::ShapeContent(n, dims);
       continue;
     }
-    auto run = reference::RunNode(n, m_->opsets, inputs);
+    auto run = Run(n, inputs, work);
     if (!run.ok()) return run.error().At(n.name.empty() ? n.op_type : n.name);
     for (size_t k = 0; k < n.outputs.size(); ++k)
       if (!n.outputs[k].empty()) made[n.outputs[k]] = std::move(run.value()[k]);

@@ -154,8 +154,8 @@ struct Held {
 
 // One side of a rotation as rows [context, half]. The values of short calls must be the same: rows that change with the length of the
 // call are no table.
-Result<std::vector<float>> RowsOf(const Decoder& d, const std::string& value, int64_t half, int context) {
-  SLM_ASSIGN_OR_RETURN(const Array all, d.calls.Evaluate(value, {0, context}, d.values));
+Result<std::vector<float>> RowsOf(const Decoder& d, const std::string& value, int64_t half, int context, Work& work) {
+  SLM_ASSIGN_OR_RETURN(const Array all, d.calls.Evaluate(value, {0, context}, d.values, work));
   if (all.size() != context * 2 * half)
     return Error(Code::kUnsupported, "value '" + value + "' is no table of rotations", "run the model with ONNX Runtime");
   std::vector<float> rows;
@@ -221,6 +221,7 @@ Result<graph::Graph> BuildGraph(const ImportedModel& m, int max_context) {
                  fmt::format("give 1 to {}", m.model->config.max_context));
   graph::Graph g = d.graph;
   g.model = m.model;
+  Work work{.most = int64_t{1} << 32};  // four tables of 131072 positions and 256 columns take a quarter
   for (const RopeTable& t : d.tables)
     for (const bool is_cos : {true, false}) {
       const std::vector<float>& in_file = is_cos ? t.cos_rows : t.sin_rows;
@@ -228,7 +229,7 @@ Result<graph::Graph> BuildGraph(const ImportedModel& m, int max_context) {
       if (!in_file.empty()) {
         constant->data.assign(in_file.begin(), in_file.begin() + static_cast<std::ptrdiff_t>(max_context * t.half));
       } else {
-        auto rows = RowsOf(d, is_cos ? t.cos_value : t.sin_value, t.half, max_context);
+        auto rows = RowsOf(d, is_cos ? t.cos_value : t.sin_value, t.half, max_context, work);
         if (!rows.ok()) return rows.error().At(m.model->path);
         constant->data = rows.Take();
       }

@@ -116,7 +116,7 @@ Result<Values> Computed(const Call& c) {
       held.push_back(array);
       inputs.back() = array.get();
     }
-    SLM_ASSIGN_OR_RETURN(auto made, reference::RunNode(c.node, w.onnx.opsets, inputs));
+    SLM_ASSIGN_OR_RETURN(auto made, w.calls.Run(c.node, inputs, w.work));
     for (size_t i = 0; i < out.size(); ++i) {
       if (made[i].type == onnx::ElementType::kString) return c.Refuse("strings");
       w.n_kept += made[i].size();

@@ -32,6 +32,7 @@ struct Walk {
   std::map<std::string, ValuePtr> values;
   std::vector<Layer> layers;  // by the number in the names of the cache
   int64_t n_kept = 0;         // values computed for the probed calls
+  Work work;                  // to compute them
   int n_attentions = 0;       // in the order of the graph, which must be that of `layers`
 };
 

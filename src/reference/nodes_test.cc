@@ -130,6 +130,17 @@ TEST(Reference, OneNodeAlone) {
   const Array* bounds[] = {&x, nullptr, &x};  // Clip without its minimum; the maximum must be one value
   EXPECT_EQ(RunNode(NodeOf("Clip", {"x", "", "x"}, {"y"}), opsets, bounds).error().code(), Code::kCorrupt);
 
+  int64_t work = 0;
+  Array square;
+  square.type = onnx::ElementType::kFloat;
+  square.dims = {3, 3};
+  square.f.assign(9, 1);
+  const Array* squares[] = {&square, &square};
+  ASSERT_TRUE(RunNode(NodeOf("MatMul", {"a", "b"}, {"y"}), opsets, squares, &work).ok());
+  EXPECT_EQ(work, 3 * 3 * 3 + 3 * 3);  // products, values
+  ASSERT_TRUE(RunNode(NodeOf("ReduceSum", {"a"}, {"y"}), opsets, {squares, 1}, &work).ok());
+  EXPECT_EQ(work, 3 * 3 * 3 + 3 * 3 + 9 + 1);
+
   const auto refused = [&](const onnx::Node& n, std::span<const Array* const> inputs) { return RunNode(n, opsets, inputs).error().code(); };
   EXPECT_EQ(refused(NodeOf("Add", {"x", "y"}, {"z"}), {both, 1}), Code::kCorrupt);  // an input too few
   EXPECT_EQ(refused(NodeOf("Add", {"x", "x"}, {"z", "more"}), same), Code::kUnsupported);

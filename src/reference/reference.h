@@ -33,8 +33,10 @@ Result<std::vector<Array>> RunGraph(const onnx::Model& model, const std::vector<
 
 // Runs one node that calls no function. `opsets`: what its model imports. `inputs`: one for each name of the node, any shapes and types,
 // nullptr where the name is empty; they are read during the call only. One array for each output, an empty one where it is left out.
+// `work`, if given, grows by what was done: steps of sums and products, and values of the outputs; the same on every machine.
 // Errors: as RunGraph; kUnsupported for a node with graphs inside. Thread-safe.
-Result<std::vector<Array>> RunNode(const onnx::Node& node, std::span<const onnx::Opset> opsets, std::span<const Array* const> inputs);
+Result<std::vector<Array>> RunNode(const onnx::Node& node, std::span<const onnx::Opset> opsets, std::span<const Array* const> inputs,
+                                   int64_t* work = nullptr);
 
 // What the node, a Shape or a Size, says of a value with these dimensions. An open one is -1; so is a Size that is not known or does not
 // fit int64.

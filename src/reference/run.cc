@@ -247,7 +247,8 @@ Result<std::vector<Array>> RunGraph(const onnx::Model& model, const std::vector<
   return Outputs(OutputNames(g), scope);
 }
 
-Result<std::vector<Array>> RunNode(const onnx::Node& node, std::span<const onnx::Opset> opsets, std::span<const Array* const> inputs) {
+Result<std::vector<Array>> RunNode(const onnx::Node& node, std::span<const onnx::Opset> opsets, std::span<const Array* const> inputs,
+                                   int64_t* work) {
   for (const onnx::Attribute& a : node.attributes)
     if (!a.graphs.empty()) return Refuse(NameOf(node) + " with a graph inside");
   const Row* row = FindRow(node);
@@ -256,7 +257,8 @@ Result<std::vector<Array>> RunNode(const onnx::Node& node, std::span<const onnx:
   for (size_t k = 0; k < node.inputs.size(); ++k)
     if (!node.inputs[k].empty() && (k >= inputs.size() || !inputs[k])) return Wrong("input '" + node.inputs[k] + "' has no value");
   const onnx::Node own = Resolved(node, {});
-  SLM_ASSIGN_OR_RETURN(Arrays made, row->function(Call(own, onnx::OpsetVersion(opsets, node.domain), {inputs.begin(), inputs.end()})));
+  const Call call(own, onnx::OpsetVersion(opsets, node.domain), {inputs.begin(), inputs.end()});
+  SLM_ASSIGN_OR_RETURN(Arrays made, row->function(call));
   std::vector<Array> out(node.outputs.size());
   int64_t kept = 0;
   for (size_t k = 0; k < out.size(); ++k) {
@@ -265,6 +267,7 @@ Result<std::vector<Array>> RunNode(const onnx::Node& node, std::span<const onnx:
     SLM_RETURN_IF_ERROR(CountKept(made[k].size(), kept));
     out[k] = std::move(made[k]);
   }
+  if (work) *work += call.steps() + kept;
   return out;
 }
 
