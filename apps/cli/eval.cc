@@ -52,12 +52,12 @@ Status CheckOptions(const CLI::App& app, const EvalOptions& o) {
   struct Row {
     const char *option, *measures;
   };
-  static constexpr Row kRows[] = {{"--text", "ppl kld"},     {"--protocol", "ppl kld"},  {"--window", "ppl kld"},
-                                  {"--windows", "ppl kld"},  {"--base", "kld tasks"},    {"--base-compute", "kld tasks"}, {"--base-device", "kld tasks"},
-                                  {"--max-kld", "kld"},      {"--file", "tasks"},        {"--items", "tasks"},
-                                  {"--labels", "tasks"},     {"--shots-file", "tasks"},  {"--shots", "tasks"},
-                                  {"--max-tokens", "tasks"}, {"--chat", "tasks"},        {"--answers", "tasks"},
-                                  {"--run-code", "tasks"},   {"--code-seconds", "tasks"}};
+  static constexpr Row kRows[] = {{"--text", "ppl kld"},          {"--protocol", "ppl kld"}, {"--window", "ppl kld"},
+                                  {"--windows", "ppl kld"},       {"--base", "kld tasks"},   {"--base-compute", "kld tasks"},
+                                  {"--base-device", "kld tasks"}, {"--max-kld", "kld"},      {"--file", "tasks"},
+                                  {"--items", "tasks"},           {"--labels", "tasks"},     {"--shots-file", "tasks"},
+                                  {"--shots", "tasks"},           {"--max-tokens", "tasks"}, {"--chat", "tasks"},
+                                  {"--answers", "tasks"},         {"--run-code", "tasks"},   {"--code-seconds", "tasks"}};
   for (const Row& row : kRows)
     if (app.count(row.option) > 0 && std::string_view(row.measures).find(o.what) == std::string_view::npos)
       return Error(Code::kInvalidArgument, fmt::format("{} does not go with {}", row.option, o.what), "leave it out");

@@ -65,8 +65,8 @@ ordered_json DivergenceJson(const DivergenceRun& run) {
   delta_p["rms"] = d.rms_delta_p.mean;
   delta_p["rms_sigma"] = d.rms_delta_p.sigma;
   ordered_json base = {{"model", run.base.model}, {"ppl", d.base.ppl}, {"ppl_sigma", d.base.ppl_sigma}, {"compute", run.base.compute}};
-  return {{"tokens", d.scored_tokens},     {"windows", d.windows},       {"ppl", d.model.ppl},  {"ppl_sigma", d.model.ppl_sigma},
-          {"base", std::move(base)},       {"kld", std::move(kld)},      {"top1", d.top1.mean}, {"top1_sigma", d.top1.sigma},
+  return {{"tokens", d.scored_tokens},     {"windows", d.windows},       {"ppl", d.model.ppl},         {"ppl_sigma", d.model.ppl_sigma},
+          {"base", std::move(base)},       {"kld", std::move(kld)},      {"top1", d.top1.mean},        {"top1_sigma", d.top1.sigma},
           {"delta_p", std::move(delta_p)}, {"rms_logits", d.rms_logits}, {"dlnppl", std::move(dlnppl)}};
 }
 

@@ -225,7 +225,8 @@ std::string MeasuredText(const Measured& m, const OpenedModel& opened) {
   text += fmt::format("\ndevice   {}, {} kernels, {} thread{}; loaded in {:.0f} ms\n", c.device, c.isa, c.n_threads,
                       c.n_threads == 1 ? "" : "s", Ms(opened.load_ns));
   if (const backend::HandOver* h = opened.hand_over)
-    text += fmt::format("handed   {} tokens of KV cache over, {} time{}: {}, {:.2f} ms\n", h->tokens, h->count, h->count == 1 ? "" : "s", FormatBytes(h->bytes), Ms(h->ns));
+    text += fmt::format("handed   {} tokens of KV cache over, {} time{}: {}, {:.2f} ms\n", h->tokens, h->count, h->count == 1 ? "" : "s",
+                        FormatBytes(h->bytes), Ms(h->ns));
   if (m.energy)
     text += fmt::format("energy   {:.2f} J, {:.2f} W ({}, {})\n", m.energy->joules, m.energy->watts, m.energy->source,
                         telemetry::EnergyMethodName(m.energy->method));

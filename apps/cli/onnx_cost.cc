@@ -7,16 +7,11 @@
 namespace slm::cli {
 namespace {
 
-int64_t IntOf(const onnx::Node& n, const char* attribute) {
-  const onnx::Attribute* a = n.Find(attribute);
-  return a && a->ints.size() == 1 ? a->ints[0] : 0;
-}
-
 // Multiplies and adds of a product with a constant matrix for one token; 0 where the sizes are none.
 int64_t OpsOf(const onnx::Node& n, const std::map<std::string, const onnx::Tensor*>& constants) {
   if (n.op_type == "MatMulNBits") {
     constexpr int64_t kMostWidth = int64_t{1} << 30;
-    const int64_t k = IntOf(n, "K"), width = IntOf(n, "N");
+    const int64_t k = n.Int("K", 0), width = n.Int("N", 0);
     return k < 1 || width < 1 || k > kMostWidth || width > kMostWidth / k ? 0 : 2 * k * width;
   }
   if (n.op_type != "MatMul" || n.inputs.size() != 2) return 0;

@@ -202,8 +202,7 @@ Result<OpenedModel> OpenHybrid(const Io& io, const OpenOptions& o) {
   SLM_ASSIGN_OR_RETURN(OpenedModel prefill, OpenModel(io, first));
   SLM_ASSIGN_OR_RETURN(second.memory, MemoryLeft(o, prefill));
   SLM_ASSIGN_OR_RETURN(OpenedModel opened, OpenModel(io, second));
-  SLM_ASSIGN_OR_RETURN(backend::HybridBackend both,
-                       backend::CreateHybridBackend(std::move(prefill.backend), std::move(opened.backend)));
+  SLM_ASSIGN_OR_RETURN(backend::HybridBackend both, backend::CreateHybridBackend(std::move(prefill.backend), std::move(opened.backend)));
   opened.backend = std::move(both.backend);
   opened.hand_over = both.hand_over;
   if (!prefill.begin.empty()) opened.begin = prefill.begin;
@@ -220,7 +219,8 @@ Result<std::string> MemoryLeft(const OpenOptions& o, const OpenedModel& m) {
   const auto& c = m.backend->capabilities();
   const int64_t used = c.weights_bytes + c.kv_bytes + c.activations_bytes;
   if (used < all) return std::to_string(all - used);
-  return Error(Code::kLimit, "--mem " + o.memory + " leaves nothing beside " + m.model->path + ", which takes " + std::to_string(used) + " bytes",
+  return Error(Code::kLimit,
+               "--mem " + o.memory + " leaves nothing beside " + m.model->path + ", which takes " + std::to_string(used) + " bytes",
                "give more --mem");
 }
 

@@ -31,9 +31,9 @@ struct OrtFlags {
 };
 
 struct OpenOptions {
-  std::string model;             // path or name in the store
-  std::string backend = "auto";  // "cpu", "ort", or "auto": see TakesOrt
-  std::string device = "auto";   // best first, separated by commas; "auto": the best one present
+  std::string model;                          // path or name in the store
+  std::string backend = "auto";               // "cpu", "ort", or "auto": see TakesOrt
+  std::string device = "auto";                // best first, separated by commas; "auto": the best one present
   std::string prefill_device, decode_device;  // empty: as `device`. Either makes two back ends, or places the two graphs of a static folder
   std::string prefill_model;                  // another form of the model, for prompts; empty: `model`
   OrtFlags ort;
@@ -60,9 +60,9 @@ struct OpenedModel {
   std::shared_ptr<const model::Model> model;
   std::unique_ptr<text::Tokenizer> tokenizer;
   std::unique_ptr<backend::Backend> backend;
-  std::vector<int32_t> begin;  // tokens that the back end needs at the front of a sequence; empty: the tokenizer's own
-  std::string kv_type;         // of the cache
-  int64_t load_ns = 0;  // from the call of OpenModel
+  std::vector<int32_t> begin;                    // tokens that the back end needs at the front of a sequence; empty: the tokenizer's own
+  std::string kv_type;                           // of the cache
+  int64_t load_ns = 0;                           // from the call of OpenModel
   const backend::HandOver* hand_over = nullptr;  // of a back end that is two; its own
 };
 

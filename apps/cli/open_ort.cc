@@ -21,40 +21,34 @@ namespace ort = backend::ort;
 
 constexpr size_t kGqaCos = 7;  // cos_cache among the inputs of GroupQueryAttention
 
-int64_t IntOf(const onnx::Node& n, const char* attribute) {
-  const onnx::Attribute* a = n.Find(attribute);
-  return a && a->ints.size() == 1 ? a->ints[0] : 0;
-}
-
 // How the graph turns keys, where its attention nodes say so, and all the same.
 void DescribeKeys(const onnx::Model& m, ort::Decoder& d) {
   using Pairs = ort::Decoder::Pairs;
   bool first = true;
   for (const onnx::Node& n : m.graph.nodes) {
     if (n.op_type != "GroupQueryAttention") continue;
-    const Pairs pairs = IntOf(n, "do_rotary") == 0            ? Pairs::kUnknown
-                        : IntOf(n, "rotary_interleaved") != 0 ? Pairs::kNeighbours
+    const Pairs pairs = n.Int("do_rotary", 0) == 0            ? Pairs::kUnknown
+                        : n.Int("rotary_interleaved", 0) != 0 ? Pairs::kNeighbours
                                                               : Pairs::kHalves;
     if (!first && pairs != d.key_pairs) d.key_pairs = Pairs::kUnknown;
     else d.key_pairs = pairs;
     if (d.key_pairs == Pairs::kUnknown) return;
     first = false;
-    const auto cos = n.inputs.size() > kGqaCos
-                         ? std::find_if(m.graph.initializers.begin(), m.graph.initializers.end(),
-                                        [&](const onnx::Tensor& t) { return t.name == n.inputs[kGqaCos]; })
-                         : m.graph.initializers.end();
-    if (cos != m.graph.initializers.end() && cos->dims.size() == 2 && cos->dims[1] <= INT16_MAX) d.rotary_dim = static_cast<int>(2 * cos->dims[1]);
+    const auto cos = n.inputs.size() > kGqaCos ? std::find_if(m.graph.initializers.begin(), m.graph.initializers.end(),
+                                                              [&](const onnx::Tensor& t) { return t.name == n.inputs[kGqaCos]; })
+                                               : m.graph.initializers.end();
+    if (cos != m.graph.initializers.end() && cos->dims.size() == 2 && cos->dims[1] <= INT16_MAX)
+      d.rotary_dim = static_cast<int>(2 * cos->dims[1]);
   }
 }
 
 Result<ort::Decoder> DecoderOf(const std::string& path, const onnx::GenAiConfig& c, const ort::Runtime& runtime,
                                const ort::Choice& choice) {
-  const auto file = std::find_if(c.files.begin(), c.files.end(), [](const onnx::GenAiFile& f) { return f.role == "decoder"; });
-  if (file == c.files.end() || c.files.size() != 1)
+  if (!onnx::OnlyDecoder(c))
     return Error(Code::kUnsupported, path + ": the model is not one decoder file (type " + c.type + ")",
                  "pipelines and models with encoders are not run yet");
   ort::Decoder d;
-  d.path = path + "/" + file->name;
+  d.path = path + "/" + c.files[0].name;
   d.context = c.context_length;
   d.n_layers = c.n_layers;
   d.vocab_size = c.vocab_size;

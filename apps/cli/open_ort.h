@@ -10,8 +10,8 @@
 
 namespace slm::cli {
 
-// Is ONNX Runtime the back end for the model at `path`? When it is named; for static graphs; by itself, when an ONNX model is wanted on another device than
-// the CPU or an option of the runtime is given. Own kernels run everything else.
+// Is ONNX Runtime the back end for the model at `path`? When it is named; for static graphs; by itself, when an ONNX model is wanted on
+// another device than the CPU or an option of the runtime is given. Own kernels run everything else.
 bool TakesOrt(const OpenOptions& options, const std::string& path);
 
 // As OpenModel, for a folder with a genai_config.json or of static graphs. Why something does not run where it was asked to goes to stderr.

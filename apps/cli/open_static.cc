@@ -108,11 +108,11 @@ Result<OpenedModel> OpenStatic(const Io& io, const std::string& path, const Open
   SLM_ASSIGN_OR_RETURN(const ort::OrtOptions options, OrtOptionsOf(o, m.context));
   SLM_ASSIGN_OR_RETURN(const ort::StaticDecoder decoder, DecoderOf(folder, *runtime, o));
   SLM_ASSIGN_OR_RETURN(OpenedModel opened, OpenText(path, {.vocab_size = m.vocab_size,
-                                                            .d_model = m.d_model,
-                                                            .n_layers = m.n_layers,
-                                                            .context = m.context,
-                                                            .bos_ids = m.bos_ids,
-                                                            .eos_ids = m.eos_ids}));
+                                                           .d_model = m.d_model,
+                                                           .n_layers = m.n_layers,
+                                                           .context = m.context,
+                                                           .bos_ids = m.bos_ids,
+                                                           .eos_ids = m.eos_ids}));
   SLM_ASSIGN_OR_RETURN(ort::OrtBackend made, ort::CreateStaticBackend(runtime, decoder, options));
   for (const std::string& note : made.notes) io.err("slm: " + note + "\n");
   opened.backend = std::move(made.backend);

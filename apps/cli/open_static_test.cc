@@ -223,18 +223,25 @@ TEST_F(StaticFolder, DamagedFoldersAreRefused) {
       {"embedding", [](json& j) { j["model"]["vocab_size"] = 100000; }},
       {"layers", [](json& j) { j["model"]["layers"] = 5000; }},
       {"prefix_key.2", [](json& j) { j["model"]["layers"] = 3, j["cache"].erase("key_scales"), j["cache"].erase("value_scales"); }},
-      {"key_scales", [](json& j) { j["cache"]["key_scales"] = {1.0, -1.0}; }},
+      {"key_scales",
+       [](json& j) {
+         j["cache"]["key_scales"] = {1.0, -1.0};
+       }},
       {"tokens", [](json& j) { j["graphs"][0]["tokens"] = 0; }},
       {"the description says", [](json& j) { j["graphs"][0]["tokens"] = 64; }},
       {"../w8/prefill.onnx", [](json& j) { j["graphs"][0]["file"] = "../w8/prefill.onnx"; }},
       {"absent.safetensors", [](json& j) { j["host_file"] = "absent.safetensors"; }},
       {"no tensor", [](json& j) { j["inputs"][0]["table"] = "nothing"; }},
-      {"\"masked\"", [](json& j) {
+      {"\"masked\"",
+       [](json& j) {
          for (auto& i : j["inputs"])
            if (i["rows"] == "mask") i["masked"] = 70000;
        }},
       {"vocabulary", [](json& j) { j["prefix"]["tokens"] = {100000}; }},
-      {"prefix_key.0", [](json& j) { j["prefix"]["tokens"] = {262, 5}; }},
+      {"prefix_key.0",
+       [](json& j) {
+         j["prefix"]["tokens"] = {262, 5};
+       }},
       {"the graph has no", [](json& j) { j["logits"]["name"] = "other"; }},
   };
   fs::copy(root_ + "/w8", root_ + "/bad", fs::copy_options::recursive);

@@ -42,7 +42,8 @@ TokenScore Compare(std::span<const float> p, std::span<const float> b, int32_t t
   }
   const double p_log = std::log(p_sum), b_log = std::log(b_sum);
   // A divergence is not negative; rounding may say so by 1e-16.
-  return {std::max(0.0, cross / b_sum + p_log - b_log), p_log - (p[right] - p_max), b_log - (b[right] - b_max), p_top == b_top, change, square};
+  return {
+      std::max(0.0, cross / b_sum + p_log - b_log), p_log - (p[right] - p_max), b_log - (b[right] - b_max), p_top == b_top, change, square};
 }
 
 struct Tally {

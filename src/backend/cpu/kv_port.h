@@ -13,8 +13,8 @@ namespace slm::backend {
 class CpuKvPort final : public KvPort {
  public:
   // Null when layers differ or the type is int8, whose keys are kept turned. `data` and `cursor` outlive the port.
-  static std::unique_ptr<CpuKvPort> Create(const kv::Layout& layout, std::vector<KeyOrder> orders, kernels::KvPackKernels pack, std::byte* data,
-                                           kv::Cursor& cursor);
+  static std::unique_ptr<CpuKvPort> Create(const kv::Layout& layout, std::vector<KeyOrder> orders, kernels::KvPackKernels pack,
+                                           std::byte* data, kv::Cursor& cursor);
   KvShape shape() const override;
   void Read(int layer, int first, int n, float* keys, float* values) const override;
   void Write(int layer, int first, int n, const float* keys, const float* values) override;

@@ -283,7 +283,8 @@ class Lowering {
   // The keys are rotated by the attention itself, by a node before it, or not at all.
   KeyOrder KeyOrderOf(const Node& attention) const {
     const Node* rotary = attention.Int(AttrKey::kDoRotary) != 0 ? &attention : nullptr;
-    if (const int i = g_.ProducerOf(attention.inputs[graph::kGqaKey]); !rotary && i >= 0 && g_.nodes[i].op == Op::kRotary) rotary = &g_.nodes[i];
+    if (const int i = g_.ProducerOf(attention.inputs[graph::kGqaKey]); !rotary && i >= 0 && g_.nodes[i].op == Op::kRotary)
+      rotary = &g_.nodes[i];
     if (!rotary) return {};
     const bool neighbours = rotary->Int(AttrKey::kInterleaved) != 0;
     const int64_t head_dim = out_->kv.layer(static_cast<int>(attention.Int(AttrKey::kLayer))).shape.head_dim;

@@ -1,7 +1,8 @@
 // Two back ends as one: prompts on the first, the tokens after them on the second, the KV cache handed over between them. A door.
 //
 // Each keeps a cache of its own; before one goes on where the other was, the slots that it lacks are copied through the canonical layout
-// (KvPort). So a prompt's chunks are handed over once, when the first token is decoded, and what was decoded once, when the next prompt comes.
+// (KvPort). So a prompt's chunks are handed over once, when the first token is decoded, and what was decoded once, when the next prompt
+// comes.
 #pragma once
 #include <cstdint>
 #include <memory>

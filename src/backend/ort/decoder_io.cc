@@ -122,8 +122,7 @@ Port TakePort(std::vector<Port>& ports, const std::string& name) {
 Result<SessionPorts> ReadPorts(const OrtApi& api, const OrtSession* session) {
   SessionPorts out;
   SLM_ASSIGN_OR_RETURN(out.inputs, Ports(api, session, api.SessionGetInputCount, api.SessionGetInputName, api.SessionGetInputTypeInfo));
-  SLM_ASSIGN_OR_RETURN(out.outputs,
-                       Ports(api, session, api.SessionGetOutputCount, api.SessionGetOutputName, api.SessionGetOutputTypeInfo));
+  SLM_ASSIGN_OR_RETURN(out.outputs, Ports(api, session, api.SessionGetOutputCount, api.SessionGetOutputName, api.SessionGetOutputTypeInfo));
   SLM_RETURN_IF_ERROR(CheckMemory(api, session, out.inputs));
   return out;
 }

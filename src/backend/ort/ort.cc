@@ -53,7 +53,9 @@ class SessionBackend final : public Backend {
 
   KvPort* kv_port() override { return port_.get(); }
 
-  void OfferCache(const DecoderIo& io, const Decoder& d) { port_ = SessionKvPort::Create(io, d, capabilities_.max_context, feeds_, cursor_); }
+  void OfferCache(const DecoderIo& io, const Decoder& d) {
+    port_ = SessionKvPort::Create(io, d, capabilities_.max_context, feeds_, cursor_);
+  }
 
   Status WarmUp() {
     const int32_t token = 0;

@@ -73,8 +73,7 @@ int64_t ArenaBytes(const OpenSession& s) {
   const OrtApi& api = s.runtime->api();
   const auto info = Make<MemoryInfo>(api, [&](auto** out) { return api.CreateCpuMemoryInfo(OrtArenaAllocator, OrtMemTypeDefault, out); });
   if (!info.ok()) return 0;
-  const auto arena =
-      Make<Allocator>(api, [&](auto** out) { return api.CreateAllocator(s.session.get(), info.value().get(), out); });
+  const auto arena = Make<Allocator>(api, [&](auto** out) { return api.CreateAllocator(s.session.get(), info.value().get(), out); });
   if (!arena.ok()) return 0;
   const auto stats = Make<KeyValues>(api, [&](auto** out) { return api.AllocatorGetStats(arena.value().get(), out); });
   const char* text = stats.ok() && stats.value() ? api.GetKeyValue(stats.value().get(), "TotalAllocated") : nullptr;

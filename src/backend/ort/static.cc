@@ -43,7 +43,8 @@ class StaticBackend final : public Backend, private KvPort {
       sessions_.push_back(session.Take());
     }
     if (prefix() > 0 && at_load_ == LogitsOf::kAllTokens) {
-      SLM_ASSIGN_OR_RETURN(joined_, Buffer::Allocate(static_cast<size_t>(c.max_tokens) * static_cast<size_t>(d_.vocab_size) * sizeof(float)));
+      SLM_ASSIGN_OR_RETURN(joined_,
+                           Buffer::Allocate(static_cast<size_t>(c.max_tokens) * static_cast<size_t>(d_.vocab_size) * sizeof(float)));
     }
     SLM_RETURN_IF_ERROR(WarmUp());
     return CheckBudget(c, o.memory_budget_bytes);
@@ -127,9 +128,10 @@ class StaticBackend final : public Backend, private KvPort {
     const auto first = static_cast<size_t>(cursor_.used()), n = d_.prefix_tokens.size();
     for (size_t i = first; i < n && i - first < tokens.size(); ++i)
       if (tokens[i - first] != d_.prefix_tokens[i])
-        return Error(Code::kInvalidArgument,
-                     fmt::format("token {} of the sequence is {}, and these graphs need {} there", i, tokens[i - first], d_.prefix_tokens[i]),
-                     "begin with the model's begin token: its keys and values are part of the folder");
+        return Error(
+            Code::kInvalidArgument,
+            fmt::format("token {} of the sequence is {}, and these graphs need {} there", i, tokens[i - first], d_.prefix_tokens[i]),
+            "begin with the model's begin token: its keys and values are part of the folder");
     const bool wanted = first < n && (which == LogitsOf::kAllTokens || first + tokens.size() <= n);
     if (!wanted || !d_.prefix_logits.empty()) return Ok();
     return Error(Code::kUnsupported, "the folder does not say what follows its first token alone",
@@ -156,7 +158,8 @@ class StaticBackend final : public Backend, private KvPort {
     }
     Logits out{nullptr, which == LogitsOf::kAllTokens ? static_cast<int>(tokens.size()) : 1, d_.vocab_size, d_.vocab_size};
     if (which == LogitsOf::kLastToken) {
-      out.data = rest.empty() ? d_.prefix_logits.data() + (static_cast<size_t>(first + known) - 1) * vocab : computed + (rest.size() - 1) * vocab;
+      out.data =
+          rest.empty() ? d_.prefix_logits.data() + (static_cast<size_t>(first + known) - 1) * vocab : computed + (rest.size() - 1) * vocab;
     } else if (known == 0) {
       out.data = computed;
     } else {

@@ -51,14 +51,14 @@ struct StaticDecoder {
   std::vector<StaticInput> inputs;
   std::string logits = "logits";  // [1, T, V] f32
   std::string past_key = "past_key.%d", past_value = "past_value.%d", key = "key.%d", value = "value.%d";
-  // Tokens that every sequence begins with, which no graph sees: their keys [Hkv, D, P] and values [Hkv, P, D] of each layer as the cache
-  // holds them, and their logits [P, V] (empty: not known).
+  // Tokens that every sequence begins with, which no graph sees: their keys [Hkv, D, T] and values [Hkv, T, D] of each layer as the cache
+  // holds them, and their logits [T, V] (empty: not known), T of them.
   std::vector<int32_t> prefix_tokens;
   std::vector<std::span<const std::byte>> prefix_keys, prefix_values;
   std::span<const float> prefix_logits;
   // Of whole numbers in the cache: value = scale * number, by layer; empty: the cache is not handed to other back ends. Keys lie in halves.
   std::vector<float> key_scales, value_scales;
-  std::shared_ptr<const void> holds;  // what the spans point into; kept by the back end
+  std::shared_ptr<const void> holds;                                  // what the spans point into; kept by the back end
   int64_t weights_bytes = 0, bytes_per_token = 0, ops_per_token = 0;  // as in Capabilities
 };
 

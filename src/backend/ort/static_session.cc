@@ -175,8 +175,8 @@ Status StaticSession::BindInputs(const StaticDecoder& d) {
 Status StaticSession::BindOutputs(const StaticDecoder& d) {
   const int64_t logits[] = {1, tokens_, d.vocab_size};
   SLM_ASSIGN_OR_RETURN(logits_, Buffer::Allocate(static_cast<size_t>(Product(logits)) * sizeof(float)));
-  SLM_RETURN_IF_ERROR(Bind({Way::kOut, d.logits, ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT, logits, logits_.data(),
-                            static_cast<int64_t>(logits_.size())}));
+  SLM_RETURN_IF_ERROR(
+      Bind({Way::kOut, d.logits, ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT, logits, logits_.data(), static_cast<int64_t>(logits_.size())}));
   const int64_t keys[] = {1, d.n_kv_heads, d.head_dim, tokens_}, values[] = {1, d.n_kv_heads, tokens_, d.head_dim};
   const int64_t bytes = Product(keys) * BytesOf(d.cache_type);
   const size_t stride = AlignUp(static_cast<size_t>(bytes), 64);

@@ -67,9 +67,9 @@ struct StaticModel {
   onnx::Model prefill, decode;  // of the same large initializers in the same order: one file of weights serves both
   std::vector<StaticInput> inputs;
   std::vector<HostTensor> host;
-  std::string cache_dtype, input_dtype;  // safetensors' names
-  int64_t mask_repeats = 1;              // queries of a mask stand there so often, one head of a group after another
-  std::vector<int32_t> prefix_tokens;    // every sequence begins with them; their cache and logits are among the host tensors
+  std::string cache_dtype, input_dtype;         // safetensors' names
+  int64_t mask_repeats = 1;                     // queries of a mask stand there so often, one head of a group after another
+  std::vector<int32_t> prefix_tokens;           // every sequence begins with them; their cache and logits are among the host tensors
   std::vector<float> key_scales, value_scales;  // of the cache by layer, when it holds whole numbers: value = scale * number
 };
 

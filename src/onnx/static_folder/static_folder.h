@@ -37,7 +37,7 @@ struct StaticManifest {
   int vocab_size = 0, d_model = 0, n_layers = 0, n_heads = 0, n_kv_heads = 0, head_dim = 0;
   std::vector<int32_t> bos_ids, eos_ids;  // eos: every id that ends a turn
   std::string weights;                    // of the recipe
-  std::vector<StaticGraphFile> graphs;  // of most tokens first; the last takes one or few
+  std::vector<StaticGraphFile> graphs;    // of most tokens first; the last takes one or few
   std::vector<StaticGraphInput> inputs;
   StaticElement input_type = StaticElement::kF32, cache_type = StaticElement::kF32;
   // Value of a cache element: scale * element, by layer. Empty when the file does not say, and for f32.
