@@ -24,8 +24,8 @@ enum class Fallback : unsigned char { kAllowed, kForbidden };
 
 // Options of ONNX Runtime; see ort_flags.h.
 struct OrtFlags {
-  std::string library;                 // --ort
-  std::vector<std::string> libraries;  // --ep-library NAME=PATH
+  std::string runtime;                 // --ort: where ONNX Runtime lies
+  std::vector<std::string> providers;  // --ep-library NAME=PATH
   std::vector<std::string> options;    // --ep-option [NAME:]KEY=VALUE
 };
 

@@ -144,7 +144,7 @@ Capabilities CapabilitiesOf(const OpenSession& s, const Decoder& d, const Feeds&
   for (const NodePlace& n : s.placed.nodes)
     if (n.provider != kCpuProvider) c.device = n.device;
   c.backend = "ort";
-  c.isa = "onnxruntime " + s.runtime->library().version;
+  c.isa = "onnxruntime " + s.runtime->loaded().version;
   c.n_threads = s.runtime->n_threads();
   c.max_context = context;
   c.max_tokens = chunk;
