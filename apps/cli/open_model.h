@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "backend/cpu/cpu.h"
+#include "base/cpu_features.h"
 #include "base/result.h"
 #include "model/model.h"
 #include "text/text.h"
@@ -61,6 +62,8 @@ struct OpenedModel {
   int64_t load_ns = 0;  // from the call of OpenModel
 };
 
+// --ctx for a model that was made for `own` tokens (0: not known). Error: kInvalidArgument when more are asked for.
+Status CheckContext(int context, int own);
 // Slots of the KV cache for a model that was made for `own` tokens (0: not known). Errors: kInvalidArgument when more are asked for.
 Result<int> ContextFor(const OpenOptions& options, int own);
 
@@ -77,6 +80,8 @@ text::TokenizerParts PartsOf(const model::TokenizerSource& source);
 // Declares -t,--threads; ThreadsOr gives the number to use.
 CLI::Option* AddThreads(CLI::App& app, int& n_threads);
 int ThreadsOr(int n_threads);  // n_threads, or DefaultThreadCount() for 0
+// The kernels' tier: the best of this CPU, or what SLM_FORCE_ISA names. Errors: ChooseIsa's.
+Result<Isa> IsaOfEnvironment(const CpuFeatures& cpu);
 // Declares --mem; ParseBytes reads what it holds.
 CLI::Option* AddMemory(CLI::App& app, std::string& memory);
 
