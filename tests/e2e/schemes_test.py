@@ -52,7 +52,7 @@ def e4m3(code):
 def widened(out):
     """LLAMA with MLPs of 64 channels in place of 48, the new ones 0: every width divides by 32."""
     shutil.copytree(LLAMA, out)
-    header, data = {}, b""
+    stored = {}
     for name, (dtype, shape, part) in tensors(out).items():
         rows, size = shape[0], len(part) // shape[0]
         parts = [part[i * size:(i + 1) * size] for i in range(rows)]
@@ -60,11 +60,8 @@ def widened(out):
             parts, shape = [row.ljust(size // 48 * 64, b"\0") for row in parts], [rows, 64]
         elif rows == 48:
             parts, shape = parts + [bytes(size)] * 16, [64, *shape[1:]]
-        part = b"".join(parts)
-        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(part)]}
-        data += part
-    text = json.dumps(header).encode()
-    (out / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + data)
+        stored[name] = (dtype, shape, b"".join(parts))
+    write_tensors(out / "model.safetensors", stored)
     config = json.loads((out / "config.json").read_text())
     (out / "config.json").write_text(json.dumps(config | {"intermediate_size": 64}))
     return out
