@@ -24,14 +24,14 @@ constexpr const char* kVerdictNames[] = {"passed", "failed", "skipped"};
 struct Judged {
   Verdict verdict = Verdict::kPassed;
   std::string reason;
-  Measured measured;
+  GoldenRun measured;
   const char* name() const { return kVerdictNames[static_cast<size_t>(verdict)]; }
 };
 
-Judged Failed(std::string why, Measured measured = {}) { return {Verdict::kFailed, std::move(why), std::move(measured)}; }
+Judged Failed(std::string why, GoldenRun measured = {}) { return {Verdict::kFailed, std::move(why), std::move(measured)}; }
 
 // What was measured against what was recorded.
-Judged Compare(const VerifyOptions& o, const GoldenArtefact& a, Measured m, double limit_ms) {
+Judged Compare(const VerifyOptions& o, const GoldenArtefact& a, GoldenRun m, double limit_ms) {
   if (m.match.mean_kld > a.max_kld) return Failed(fmt::format("KLD {:.6f} is more than {:.6f}", m.match.mean_kld, a.max_kld), m);
   if (m.same_top() < a.least_same_top)
     return Failed(fmt::format("same top token {:.1f} %, less than {:.1f} %", 100 * m.same_top(), 100 * a.least_same_top), m);
@@ -64,7 +64,7 @@ Result<Judged> JudgeArtefact(Io& io, const VerifyOptions& o, const std::string& 
 }
 
 ordered_json ToJson(const GoldenArtefact& a, const Judged& j) {
-  const Measured& m = j.measured;
+  const GoldenRun& m = j.measured;
   ordered_json row = {
       {"path", a.path}, {"verdict", j.name()}, {"reason", j.reason.empty() ? ordered_json(nullptr) : ordered_json(j.reason)}};
   if (m.match.steps == 0) return row;
@@ -82,7 +82,7 @@ ordered_json ToJson(const GoldenArtefact& a, const Judged& j) {
 }
 
 std::string ToText(const GoldenArtefact& a, const Judged& j) {
-  const Measured& m = j.measured;
+  const GoldenRun& m = j.measured;
   std::string line = fmt::format("{:<8} {}", j.name(), a.path);
   if (m.match.steps > 0)
     line += fmt::format(": {} steps, KLD {:.6f}, same top token {:.1f} %, 95 % of the steps in {:.2f} ms", m.match.steps, m.match.mean_kld,

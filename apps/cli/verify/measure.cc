@@ -29,14 +29,14 @@ OpenOptions OpenOptionsFor(const VerifyOptions& o, const std::string& model, siz
   return open;
 }
 
-Result<Measured> MeasureArtefact(Io& io, const VerifyOptions& o, const std::string& model, const GoldenFile& file, double enough_ms) {
+Result<GoldenRun> MeasureArtefact(Io& io, const VerifyOptions& o, const std::string& model, const GoldenFile& file, double enough_ms) {
   SLM_ASSIGN_OR_RETURN(const OpenedModel m, OpenModel(io, OpenOptionsFor(o, model, ContextOf(file.answers))));
   const auto& c = m.backend->capabilities();
   if (c.vocab_size != file.vocab_size)
     return Error(Code::kInvalidArgument,
                  fmt::format("{} has a vocabulary of {} tokens, the answers one of {}", model, c.vocab_size, file.vocab_size),
                  "record the package again");
-  Measured out{.match = {}, .p95_ms = 0, .device = c.device, .backend = c.backend, .isa = c.isa, .n_threads = c.n_threads};
+  GoldenRun out{.match = {}, .p95_ms = 0, .device = c.device, .backend = c.backend, .isa = c.isa, .n_threads = c.n_threads};
   const auto go_on = [&io] { return !io.cancelled(); };
   SLM_ASSIGN_OR_RETURN(out.match, eval::CompareGolden(*m.backend, std::span(file.answers).first(1), go_on));  // warm-up
   for (int pass = 0; pass < kPasses; ++pass) {

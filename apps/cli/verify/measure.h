@@ -11,7 +11,7 @@
 
 namespace slm::cli {
 
-struct Measured {
+struct GoldenRun {
   eval::GoldenMatch match;
   double p95_ms = 0;  // one step of decoding
   std::string device, backend, isa;
@@ -24,6 +24,6 @@ OpenOptions OpenOptionsFor(const VerifyOptions& options, const std::string& mode
 
 // Runs the answers of `file` until a pass is at most `enough_ms` slow at its 95th percentile, a few times at most; keeps the fastest.
 // Errors: OpenModel's and CompareGolden's, kInvalidArgument (another vocabulary), kCancelled.
-Result<Measured> MeasureArtefact(Io& io, const VerifyOptions& options, const std::string& model, const GoldenFile& file, double enough_ms);
+Result<GoldenRun> MeasureArtefact(Io& io, const VerifyOptions& options, const std::string& model, const GoldenFile& file, double enough_ms);
 
 }  // namespace slm::cli

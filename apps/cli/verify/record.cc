@@ -115,7 +115,7 @@ Result<GoldenArtefact> RecordArtefact(Io& io, const VerifyOptions& o, const Pack
   SLM_ASSIGN_OR_RETURN(const Identity id, IdentityOf(path));
   auto measured = MeasureArtefact(io, o, path, file, 0);
   if (!measured.ok()) return measured.error().At(name);
-  const Measured& m = measured.value();
+  const GoldenRun& m = measured.value();
   const double kld = m.match.mean_kld;
   if (o.max_kld && kld > *o.max_kld)
     return Error(Code::kLimit, fmt::format("{}: KLD {:.6f} is more than --max-kld {}; nothing was recorded", name, kld, *o.max_kld),
