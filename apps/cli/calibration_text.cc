@@ -152,9 +152,7 @@ Result<quant::CalibrationText> CalibrationFrom(std::string_view text, Calibratio
   quant::CalibrationText out;
   out.source = name;
   out.seed = options.seed;
-  Digest digest(DigestKind::kSha256);
-  digest.Add(text);
-  out.sha256 = digest.Hex();
+  out.sha256 = Sha256Of(text);
   Draws draws(options.seed);
   Reader reader(m, tokenizer.value(), name);
   Tokens all;

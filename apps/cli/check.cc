@@ -9,8 +9,7 @@
 
 #include "check_report.h"
 #include "checks.h"
-#include "exporter/exporter.h"
-#include "graph/graph.h"
+#include "export_genai.h"
 #include "importer/importer.h"
 #include "model/model.h"
 #include "onnx/genai/genai.h"
@@ -65,9 +64,7 @@ Result<NamedGraph> AsExported(const std::string& path, int& context) {
   SLM_ASSIGN_OR_RETURN(std::shared_ptr<const model::Model> m, model::LoadModel(path));
   const int own = m->config.max_context > 0 ? m->config.max_context : kDefaultContext;
   context = context > 0 ? std::min(context, own) : own;
-  SLM_ASSIGN_OR_RETURN(graph::Graph g, graph::BuildDecoder(std::move(m), {.max_context = context}));
-  SLM_RETURN_IF_ERROR(graph::RunPasses(g, exporter::PassesOffForGenAi()));
-  SLM_ASSIGN_OR_RETURN(exporter::GenAiModel built, exporter::BuildGenAiModel(g, exporter::Accuracy::kInt8));
+  SLM_ASSIGN_OR_RETURN(exporter::GenAiModel built, GenAiModelOf(std::move(m), context, exporter::Accuracy::kInt8));
   return NamedGraph{"as slm export --to genai writes it", std::move(built.model), std::move(built.notes)};
 }
 

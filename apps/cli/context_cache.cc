@@ -30,12 +30,6 @@ constexpr int kSchema = 1;
 
 Error Bad(const std::string& path, const std::string& what) { return Error(Code::kCorrupt, path + ": " + what, kHint); }
 
-Result<std::string> Sha256(const std::string& path) {
-  Digest d(DigestKind::kSha256);
-  SLM_RETURN_IF_ERROR(AddFile(path, d));
-  return d.Hex();
-}
-
 // Whose compiler it was: what must be the same again when the binary is loaded.
 Result<ordered_json> Makers(const ort::Runtime& runtime, const ort::Choice& choice) {
   SLM_ASSIGN_OR_RETURN(const ort::Provider provider, FirstProvider(runtime, choice));
@@ -43,21 +37,20 @@ Result<ordered_json> Makers(const ort::Runtime& runtime, const ort::Choice& choi
                     {"provider", provider.name},
                     {"provider_version", provider.version},
                     {"provider_sha256", nullptr}};
-  if (provider.library.empty()) return j;
-  SLM_ASSIGN_OR_RETURN(const std::string library, Sha256(provider.library));
-  j["provider_sha256"] = library;
+  if (provider.file.empty()) return j;
+  SLM_ASSIGN_OR_RETURN(const std::string sum, Sha256OfFile(provider.file));
+  j["provider_sha256"] = sum;
   return j;
 }
 
 // Everything that the binary depends on and that is known before it is made.
-Result<ordered_json> Origin(const ort::Runtime& runtime, const ort::Choice& choice, const onnx::Model& m, const std::string& path) {
-  SLM_ASSIGN_OR_RETURN(const std::string sum, Sha256(path));
+Result<ordered_json> Origin(const ordered_json& makers, const ort::Choice& choice, const onnx::Model& m, const std::string& path) {
+  SLM_ASSIGN_OR_RETURN(const std::string sum, Sha256OfFile(path));
   ordered_json j = {{"schema", kSchema}, {"model_sha256", sum}, {"data", ordered_json::array()}};
   for (const onnx::ExternalFile& f : m.external_files) {
-    SLM_ASSIGN_OR_RETURN(const std::string data, Sha256((fs::path(path).parent_path() / f.name).string()));
+    SLM_ASSIGN_OR_RETURN(const std::string data, Sha256OfFile((fs::path(path).parent_path() / f.name).string()));
     j["data"].push_back({{"name", f.name}, {"sha256", data}});
   }
-  SLM_ASSIGN_OR_RETURN(const ordered_json makers, Makers(runtime, choice));
   j.update(makers);
   std::map<std::string, std::string> options;  // of a key the last value, as the provider takes it
   for (const ort::ProviderOption& o : choice.options)
@@ -88,7 +81,7 @@ Result<json> ReadRecord(const std::string& folder) {
       return Bad(folder, std::string(kRecord) + " is damaged");
     const std::string name = f["name"];
     if (const auto map = files.Map(name); !map.ok()) return Bad(folder, map.error().message());  // a plain name, inside the folder
-    SLM_ASSIGN_OR_RETURN(const std::string sum, Sha256(folder + "/" + name));
+    SLM_ASSIGN_OR_RETURN(const std::string sum, Sha256OfFile(folder + "/" + name));
     if (sum != f["sha256"])
       return Bad(folder + "/" + model::PrintableUtf8(name, 80), "is not the file that was compiled: its SHA-256 differs");
   }
@@ -127,8 +120,7 @@ Status CheckBinaries(const onnx::Model& m, const json& record) {
 }
 
 // A binary of another version is stale, whatever its bytes are.
-Status CheckMakers(const ort::Runtime& runtime, const ort::Choice& choice, const std::string& place, const json& record) {
-  SLM_ASSIGN_OR_RETURN(const ordered_json here, Makers(runtime, choice));
+Status CheckMakers(const ordered_json& here, const std::string& place, const json& record) {
   for (const auto& [key, value] : here.items()) {
     const std::string there = record.contains(key) ? record[key].dump() : "nothing";
     if (there != value.dump())
@@ -145,13 +137,13 @@ Status CheckFit(const ort::Runtime& runtime, const ort::Choice& choice, const st
                kHint);
 }
 
-Result<Context> Believe(const ort::Runtime& runtime, const ort::Choice& choice, const std::string& folder) {
+Result<Context> Believe(const ort::Runtime& runtime, const ort::Choice& choice, const ordered_json& makers, const std::string& folder) {
   SLM_ASSIGN_OR_RETURN(const json record, ReadRecord(folder));
   Context c;
   c.model = folder + "/" + kModel;
   SLM_ASSIGN_OR_RETURN(const onnx::Model m, onnx::ReadModel(c.model));
   SLM_RETURN_IF_ERROR(CheckBinaries(m, record));
-  SLM_RETURN_IF_ERROR(CheckMakers(runtime, choice, folder, record));
+  SLM_RETURN_IF_ERROR(CheckMakers(makers, folder, record));
   c.provider = record["provider"];
   c.compatibility = CompatibilityOf(m, c.provider);
   SLM_RETURN_IF_ERROR(CheckFit(runtime, choice, folder, c.compatibility));
@@ -176,7 +168,7 @@ Status Compile(const Io& io, const ort::Runtime& runtime, const std::string& pat
   std::sort(names.begin(), names.end());
   record["files"] = ordered_json::array();
   for (const std::string& name : names) {
-    SLM_ASSIGN_OR_RETURN(const std::string sum, Sha256(part.File(name)));
+    SLM_ASSIGN_OR_RETURN(const std::string sum, Sha256OfFile(part.File(name)));
     const auto bytes = fs::file_size(part.File(name), failed);
     if (failed) return Error(Code::kIo, part.File(name) + ": " + failed.message());
     record["files"].push_back({{"name", name}, {"bytes", bytes}, {"sha256", sum}});
@@ -193,14 +185,13 @@ Result<Context> CompiledContext(const Io& io, const ort::Runtime& runtime, const
                                 const std::string& cache) {
   SLM_ASSIGN_OR_RETURN(const onnx::Model m, onnx::ReadModel(path));
   SLM_RETURN_IF_ERROR(CheckContexts(m, runtime, choice));
-  SLM_ASSIGN_OR_RETURN(const ordered_json origin, Origin(runtime, choice, m, path));
-  Digest key(DigestKind::kSha256);
-  key.Add(origin.dump(-1, ' ', false, ordered_json::error_handler_t::replace));
-  const std::string folder = cache + "/" + key.Hex();
+  SLM_ASSIGN_OR_RETURN(const ordered_json makers, Makers(runtime, choice));
+  SLM_ASSIGN_OR_RETURN(const ordered_json origin, Origin(makers, choice, m, path));
+  const std::string folder = cache + "/" + Sha256Of(origin.dump(-1, ' ', false, ordered_json::error_handler_t::replace));
   std::error_code absent;
   std::string why;
   if (fs::exists(folder, absent)) {
-    auto there = Believe(runtime, choice, folder);
+    auto there = Believe(runtime, choice, makers, folder);
     if (there.ok()) {
       there.value().cached = true;
       return there;
@@ -208,7 +199,7 @@ Result<Context> CompiledContext(const Io& io, const ort::Runtime& runtime, const
     why = there.error().message();
   }
   SLM_RETURN_IF_ERROR(Compile(io, runtime, path, choice, origin, folder));
-  SLM_ASSIGN_OR_RETURN(Context made, Believe(runtime, choice, folder));
+  SLM_ASSIGN_OR_RETURN(Context made, Believe(runtime, choice, makers, folder));
   made.why = why;
   return made;
 }
@@ -222,7 +213,8 @@ Status CheckContexts(const onnx::Model& m, const ort::Runtime& runtime, const or
   if (std::none_of(files.begin(), files.end(), [&](const auto& f) { return f["name"] == own; }))
     return Bad(m.path, std::string("does not stand in ") + kRecord);
   SLM_RETURN_IF_ERROR(CheckBinaries(m, record));
-  SLM_RETURN_IF_ERROR(CheckMakers(runtime, choice, m.path, record));
+  SLM_ASSIGN_OR_RETURN(const ordered_json makers, Makers(runtime, choice));
+  SLM_RETURN_IF_ERROR(CheckMakers(makers, m.path, record));
   return CheckFit(runtime, choice, m.path, CompatibilityOf(m, record["provider"]));
 }
 

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -12,6 +11,7 @@
 #include "base/cpu_features.h"
 #include "base/threads.h"
 #include "devices_ort.h"
+#include "open_model.h"
 #include "progress.h"
 #include "roofline.h"
 #include "telemetry/telemetry.h"
@@ -31,8 +31,7 @@ std::vector<std::string> Words(const std::string& text) {
 
 Result<ordered_json> DescribeCpu() {
   const CpuFeatures features = DetectCpu();
-  const char* forced = std::getenv("SLM_FORCE_ISA");
-  SLM_ASSIGN_OR_RETURN(const Isa isa, ChooseIsa(features, forced ? forced : ""));
+  SLM_ASSIGN_OR_RETURN(const Isa isa, IsaOfEnvironment(features));
   return ordered_json{{"backend", "cpu"},
                       {"device", features.brand},
                       {"isa", IsaName(isa)},

@@ -55,13 +55,13 @@ void AddOrtDevices(CLI::App& app, OrtDevicesOptions& o) {
 
 Result<ordered_json> DescribeOrt(const OrtDevicesOptions& o) {
   const auto runtime = OpenOrtRuntime(o.flags, 1);
-  const bool asked = !o.flags.library.empty() || !o.flags.libraries.empty();
+  const bool asked = !o.flags.runtime.empty() || !o.flags.providers.empty();
   if (!runtime.ok() && runtime.error().code() == Code::kUnavailable && !asked) return ordered_json(nullptr);
   if (!runtime.ok()) return runtime.error();
   const backend::ort::RuntimeInfo info = Describe(*runtime.value());
   ordered_json providers = ordered_json::array();
   for (const auto& p : info.providers)
-    providers.push_back({{"name", p.name}, {"device", p.device}, {"vendor", p.vendor}, {"version", p.version}, {"library", p.library}});
+    providers.push_back({{"name", p.name}, {"device", p.device}, {"vendor", p.vendor}, {"version", p.version}, {"library", p.file}});
   return ordered_json{{"backend", "ort"}, {"version", info.version}, {"api", info.api}, {"path", info.path}, {"providers", providers}};
 }
 

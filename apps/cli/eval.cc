@@ -84,9 +84,7 @@ Result<EvalText> OpenText(const std::string& path, const char* option) {
   if (text.view().size() > kMost)
     return Error(Code::kInvalidArgument, path + ": " + FormatBytes(text.view().size()) + " of text, the most is 256 MiB",
                  fmt::format("give {} a part of it", option));
-  Digest digest(DigestKind::kSha256);
-  digest.Add(text.view());
-  text.sha256 = digest.Hex();
+  text.sha256 = Sha256Of(text.view());
   return text;
 }
 

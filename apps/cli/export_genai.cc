@@ -1,12 +1,10 @@
 // See export_genai.h.
 #include "export_genai.h"
 
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
-#include "exporter/exporter.h"
 #include "graph/graph.h"
 #include "onnx/onnx.h"
 #include "open_model.h"
@@ -32,38 +30,31 @@ Status WriteGraph(const onnx::Model& m, const PartFolder& part, const Io& io) {
   return file.Commit();
 }
 
-Result<exporter::GenAiModel> Build(std::shared_ptr<const model::Model> model, int context, const GenAiRequest& r) {
+}  // namespace
+
+Result<exporter::GenAiModel> GenAiModelOf(std::shared_ptr<const model::Model> model, int context, exporter::Accuracy accuracy) {
   SLM_ASSIGN_OR_RETURN(graph::Graph g, graph::BuildDecoder(std::move(model), {.max_context = context}));
   SLM_RETURN_IF_ERROR(graph::RunPasses(g, exporter::PassesOffForGenAi()));
-  return exporter::BuildGenAiModel(g, r.exact ? exporter::Accuracy::kFloat : exporter::Accuracy::kInt8);
+  return exporter::BuildGenAiModel(g, accuracy);
 }
-
-}  // namespace
 
 Result<int> ExportGenAi(std::shared_ptr<const model::Model> model, const GenAiRequest& r, Io& io) {
   const int own = model->config.max_context > 0 ? model->config.max_context : kDefaultContext;
-  if (r.context > own)
-    return Error(Code::kInvalidArgument,
-                 "--ctx " + std::to_string(r.context) + " is more than the " + std::to_string(own) + " tokens this model was made for",
-                 "use --ctx " + std::to_string(own) + " or less");
+  SLM_RETURN_IF_ERROR(CheckContext(r.context, own));
   const int context = r.context > 0 ? r.context : own;
   SLM_ASSIGN_OR_RETURN(PartFolder part, PartFolder::Create(r.out));
   SLM_ASSIGN_OR_RETURN(TokenizerFiles tokenizer, TokenizerFilesOf(*model));
   auto& files = tokenizer.files;
   files.emplace_back("genai_config.json", exporter::GenAiConfig(*model, context));
-  SLM_ASSIGN_OR_RETURN(exporter::GenAiModel built, Build(model, context, r));
+  const auto accuracy = r.exact ? exporter::Accuracy::kFloat : exporter::Accuracy::kInt8;
+  SLM_ASSIGN_OR_RETURN(exporter::GenAiModel built, GenAiModelOf(model, context, accuracy));
   if (!tokenizer.note.empty()) built.notes.push_back(tokenizer.note);
   SLM_RETURN_IF_ERROR(WriteGraph(built.model, part, io));
   for (const auto& [name, text] : files) SLM_RETURN_IF_ERROR(WriteTextFile(part.File(name), text, io));
   SLM_RETURN_IF_ERROR(part.Commit());
   ordered_json names = {"model.onnx", "model.onnx.data"};
-  uint64_t bytes = 0;
   for (const auto& file : files) names.push_back(file.first);
-  for (const auto& name : names) {
-    std::error_code absent;
-    const auto size = std::filesystem::file_size(r.out + "/" + name.get<std::string>(), absent);
-    if (!absent) bytes += size;
-  }
+  const uint64_t bytes = BytesOf(r.out);
   if (io.json) {
     io.PrintJson(
         {{"files", names}, {"bytes", bytes}, {"nodes", built.model.graph.nodes.size()}, {"context", context}, {"notes", built.notes}});

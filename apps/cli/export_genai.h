@@ -3,6 +3,7 @@
 #include <memory>
 #include <string>
 
+#include "exporter/exporter.h"
 #include "model/model.h"
 #include "verb.h"
 
@@ -13,6 +14,9 @@ struct GenAiRequest {
   int context = 0;     // tokens; 0: the model's own
   bool exact = false;  // f32 activations in the products
 };
+
+// The graph of a folder with `context` tokens. Errors: those of the graph's passes and the exporter.
+Result<exporter::GenAiModel> GenAiModelOf(std::shared_ptr<const model::Model> model, int context, exporter::Accuracy accuracy);
 
 // Errors: those of the exporter; kUnsupported for a vocabulary that has no tokenizer.json; kInvalidArgument, kIo.
 Result<int> ExportGenAi(std::shared_ptr<const model::Model> model, const GenAiRequest& request, Io& io);

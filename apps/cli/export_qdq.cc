@@ -4,13 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 
-#include "base/cpu_features.h"
 #include "base/threads.h"
 #include "export_qdq_manifest.h"
 #include "exporter/qdq/qdq.h"
@@ -101,9 +98,7 @@ class QdqExport {
 
   Status Check() {
     const int own = m_->config.max_context;
-    if (r_.context > 0 && own > 0 && r_.context > own)
-      return Error(Code::kInvalidArgument, fmt::format("--ctx {} is more than the {} tokens this model was made for", r_.context, own),
-                   fmt::format("use --ctx {} or less", own));
+    SLM_RETURN_IF_ERROR(CheckContext(r_.context, own));
     manifest_.context = r_.context > 0 ? r_.context : own > 0 ? std::min(own, kUsualContext) : kUsualContext;
     if (r_.chunk > manifest_.context)
       return Error(Code::kInvalidArgument, fmt::format("--chunk {}: the context is {}", r_.chunk, manifest_.context),
@@ -128,8 +123,7 @@ class QdqExport {
     } else {
       notes_.emplace_back("the model has no begin token: ranges hold what its first tokens make, which can be a thousand times the others");
     }
-    const char* forced = std::getenv("SLM_FORCE_ISA");
-    SLM_ASSIGN_OR_RETURN(const Isa isa, ChooseIsa(DetectCpu(), forced ? forced : ""));
+    SLM_ASSIGN_OR_RETURN(const Isa isa, IsaOfEnvironment(DetectCpu()));
     SLM_ASSIGN_OR_RETURN(const auto team, ThreadTeam::Create(ThreadsOr(r_.n_threads)));
     SLM_RETURN_IF_ERROR(Observe(text, {team.get(), isa}));
     SLM_RETURN_IF_ERROR(Quantize(recipe, text, {team.get(), isa}));
@@ -223,12 +217,7 @@ class QdqExport {
   void Report(const exporter::StaticModel& built, const TokenizerFiles& tokenizer) const {
     ordered_json names = {"prefill.onnx", "decode.onnx", "weights.bin", "host.safetensors", "manifest.json"};
     for (const auto& file : tokenizer.files) names.push_back(file.first);
-    uint64_t bytes = 0;
-    for (const auto& name : names) {
-      std::error_code absent;
-      const auto size = std::filesystem::file_size(r_.out + "/" + name.get<std::string>(), absent);
-      if (!absent) bytes += size;
-    }
+    const uint64_t bytes = BytesOf(r_.out);
     const size_t nodes[] = {built.prefill.graph.nodes.size(), built.decode.graph.nodes.size()};
     if (io_.json) {
       io_.PrintJson({{"files", names},

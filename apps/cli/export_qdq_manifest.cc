@@ -49,9 +49,8 @@ Result<FileDigests> DigestsOf(const model::Model& m, const Io& io) {
     out.emplace_back("weights", digest.Hex());
   }
   for (const std::string& path : paths) {
-    Digest digest(DigestKind::kSha256);
-    SLM_RETURN_IF_ERROR(AddFile(path, digest));
-    out.emplace_back(std::filesystem::path(path).filename().string(), digest.Hex());
+    SLM_ASSIGN_OR_RETURN(std::string sum, Sha256OfFile(path));
+    out.emplace_back(std::filesystem::path(path).filename().string(), std::move(sum));
   }
   return out;
 }

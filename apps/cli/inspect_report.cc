@@ -151,10 +151,7 @@ ordered_json TensorsJson(const Model& m) {
 Result<int> PlannedContext(const Opened& o, int asked) {
   if (!o.reason.empty()) return 0;
   const int own = o.model->config.max_context;
-  if (asked > own)
-    return Error(Code::kInvalidArgument,
-                 "--ctx " + std::to_string(asked) + " is more than the " + std::to_string(own) + " tokens this model was made for",
-                 "use --ctx " + std::to_string(own) + " or less");
+  SLM_RETURN_IF_ERROR(CheckContext(asked, own));
   return asked > 0 ? asked : std::min(own, kDefaultContext);
 }
 
@@ -186,11 +183,9 @@ ordered_json TokenizerJson(const Model& m) {
 
 ordered_json TemplateJson(const model::TokenizerSource& t) {
   if (t.chat_template.empty()) return nullptr;
-  Digest digest(DigestKind::kSha256);
-  digest.Add(t.chat_template);
   ordered_json named = ordered_json::array();
   for (const auto& [name, text] : t.named_templates) named.push_back(name);
-  return {{"sha256", digest.Hex()}, {"bytes", t.chat_template.size()}, {"named", named}};
+  return {{"sha256", Sha256Of(t.chat_template)}, {"bytes", t.chat_template.size()}, {"named", named}};
 }
 
 namespace {

@@ -2,6 +2,7 @@
 // so the tokenizer's tables are built while the weights are packed.
 #include "open_model.h"
 
+#include <fmt/format.h>
 #include <malloc.h>
 
 #include <CLI/CLI.hpp>
@@ -13,7 +14,6 @@
 
 #include "base/check.h"
 #include "base/clock.h"
-#include "base/cpu_features.h"
 #include "base/threads.h"
 #include "checks.h"
 #include "graph/graph.h"
@@ -35,8 +35,7 @@ Result<backend::CpuOptions> CpuOptionsOf(const OpenOptions& o, const model::Mode
   SLM_ASSERT(type != std::end(kernels::kKvTypeNames));  // the option is checked where it is declared
   c.kv_type = static_cast<kernels::KvType>(type - std::begin(kernels::kKvTypeNames));
   c.compute = o.compute == "f32" ? backend::ComputeMode::kF32 : backend::ComputeMode::kNative;
-  const char* forced = std::getenv("SLM_FORCE_ISA");
-  SLM_ASSIGN_OR_RETURN(c.isa, ChooseIsa(DetectCpu(), forced ? forced : ""));
+  SLM_ASSIGN_OR_RETURN(c.isa, IsaOfEnvironment(DetectCpu()));
   c.logits = o.logits;
   if (o.chunk > 0) c.chunk = o.chunk;
   if (!o.memory.empty()) {
@@ -64,17 +63,20 @@ Result<std::unique_ptr<backend::Backend>> BuildBackend(const OpenOptions& o, con
 
 }  // namespace
 
+Status CheckContext(int context, int own) {
+  if (context <= own || own <= 0) return Ok();
+  return Error(Code::kInvalidArgument, fmt::format("--ctx {} is more than the {} tokens this model was made for", context, own),
+               fmt::format("use --ctx {} or less", own));
+}
+
 Result<int> ContextFor(const OpenOptions& o, int own) {
   if (own <= 0) own = kDefaultContext;
   const bool fewer_will_do = o.context_least > 0 && o.context_least <= own;
-  if (o.context > own && !fewer_will_do) {
-    const std::string most = std::to_string(own), asked = std::to_string(o.context);
-    if (!o.context_for.empty())
-      return Error(Code::kInvalidArgument, o.context_for + " needs " + asked + " tokens of context, this model was made for " + most,
-                   "lower " + o.context_from);
-    return Error(Code::kInvalidArgument, "--ctx " + asked + " is more than the " + most + " tokens this model was made for",
-                 "use --ctx " + most + " or less");
-  }
+  if (o.context > own && !fewer_will_do && !o.context_for.empty())
+    return Error(Code::kInvalidArgument,
+                 fmt::format("{} needs {} tokens of context, this model was made for {}", o.context_for, o.context, own),
+                 "lower " + o.context_from);
+  if (!fewer_will_do) SLM_RETURN_IF_ERROR(CheckContext(o.context, own));
   return std::min(own, o.context > 0 ? o.context : kDefaultContext);
 }
 
@@ -115,6 +117,11 @@ CLI::Option* AddThreads(CLI::App& app, int& n_threads) {
   return app.add_option("-t,--threads", n_threads, "threads; 0: all physical cores this process may use")
       ->capture_default_str()
       ->check(CLI::Range(0, 1024));
+}
+
+Result<Isa> IsaOfEnvironment(const CpuFeatures& cpu) {
+  const char* forced = std::getenv("SLM_FORCE_ISA");
+  return ChooseIsa(cpu, forced ? forced : "");
 }
 
 int ThreadsOr(int n_threads) { return n_threads > 0 ? n_threads : DefaultThreadCount(); }

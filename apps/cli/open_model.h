@@ -9,6 +9,7 @@
 
 #include "backend/cpu/cpu.h"
 #include "backend/hybrid/hybrid.h"
+#include "base/cpu_features.h"
 #include "base/result.h"
 #include "model/model.h"
 #include "text/text.h"
@@ -25,8 +26,8 @@ enum class Fallback : unsigned char { kAllowed, kForbidden };
 
 // Options of ONNX Runtime; see ort_flags.h.
 struct OrtFlags {
-  std::string library;                 // --ort
-  std::vector<std::string> libraries;  // --ep-library NAME=PATH
+  std::string runtime;                 // --ort: where ONNX Runtime lies
+  std::vector<std::string> providers;  // --ep-library NAME=PATH
   std::vector<std::string> options;    // --ep-option [NAME:]KEY=VALUE
 };
 
@@ -66,6 +67,8 @@ struct OpenedModel {
   const backend::HandOver* hand_over = nullptr;  // of a back end that is two; its own
 };
 
+// --ctx for a model that was made for `own` tokens (0: not known). Error: kInvalidArgument when more are asked for.
+Status CheckContext(int context, int own);
 // Slots of the KV cache for a model that was made for `own` tokens (0: not known). Errors: kInvalidArgument when more are asked for.
 Result<int> ContextFor(const OpenOptions& options, int own);
 
@@ -85,6 +88,8 @@ text::TokenizerParts PartsOf(const model::TokenizerSource& source);
 // Declares -t,--threads; ThreadsOr gives the number to use.
 CLI::Option* AddThreads(CLI::App& app, int& n_threads);
 int ThreadsOr(int n_threads);  // n_threads, or DefaultThreadCount() for 0
+// The kernels' tier: the best of this CPU, or what SLM_FORCE_ISA names. Errors: ChooseIsa's.
+Result<Isa> IsaOfEnvironment(const CpuFeatures& cpu);
 // Declares --mem; ParseBytes reads what it holds.
 CLI::Option* AddMemory(CLI::App& app, std::string& memory);
 

@@ -121,7 +121,7 @@ std::string StaticFolder::root_;
 TEST_F(StaticFolder, PromptsOfEveryLengthAreTheDynamicGraphsAndNothingIsCompiledAgain) {
   OpenOptions o = Options("f32");
   o.device = "SlmTestExecutionProvider";
-  o.ort.libraries = {std::string("SlmTestExecutionProvider=") + SLM_ORT_TEST_PROVIDER};
+  o.ort.providers = {std::string("SlmTestExecutionProvider=") + SLM_ORT_TEST_PROVIDER};
   const auto b = Open(o), own = OpenOwn();
   ASSERT_TRUE(b && own);
   void* library = dlopen(SLM_ORT_TEST_PROVIDER, RTLD_NOW | RTLD_NOLOAD);

@@ -24,9 +24,9 @@ std::pair<std::string, std::string> Split(const std::string& text) {
 
 void AddOrtFlags(CLI::App& app, OrtFlags& f) {
   const char* group = "ONNX Runtime";
-  app.add_option("--ort", f.library, "libonnxruntime.so, or a folder with it (default: SLM_ORT, then what ./dev ort fetched)")
+  app.add_option("--ort", f.runtime, "libonnxruntime.so, or a folder with it (default: SLM_ORT, then what ./dev ort fetched)")
       ->group(group);
-  app.add_option("--ep-library", f.libraries, "NAME=PATH: registers an execution provider's library; may be repeated")
+  app.add_option("--ep-library", f.providers, "NAME=PATH: registers an execution provider's library; may be repeated")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->group(group);
@@ -54,7 +54,7 @@ std::vector<std::string> DeviceList(const std::string& device) {
 }
 
 std::vector<std::string> OrtPlaces(const OrtFlags& flags) {
-  if (!flags.library.empty()) return {flags.library};
+  if (!flags.runtime.empty()) return {flags.runtime};
   if (const std::string named = Environment("SLM_ORT"); !named.empty()) return {named};
   std::string cache = Environment("XDG_CACHE_HOME");
   if (cache.empty()) cache = Environment("HOME") + "/.cache";
@@ -65,12 +65,12 @@ Result<std::shared_ptr<backend::ort::Runtime>> OpenOrtRuntime(const OrtFlags& fl
   backend::ort::RuntimeOptions options;
   options.places = OrtPlaces(flags);
   options.n_threads = n_threads;
-  for (const std::string& text : flags.libraries) {
+  for (const std::string& text : flags.providers) {
     auto [name, path] = Split(text);
     if (name.empty() || path.empty())
       return Error(Code::kInvalidArgument, "--ep-library '" + text + "' is not NAME=PATH",
                    "as in --ep-library QNNExecutionProvider=libonnxruntime_providers_qnn.so");
-    options.libraries.push_back({std::move(name), std::move(path)});
+    options.providers.push_back({std::move(name), std::move(path)});
   }
   return backend::ort::OpenRuntime(options);
 }

@@ -52,6 +52,19 @@ bool IsDirect(const std::string& path) {
   return stat(path.c_str(), &s) == 0 && !S_ISREG(s.st_mode) && !S_ISDIR(s.st_mode);
 }
 
+uint64_t BytesOf(const std::string& path) {
+  uint64_t bytes = 0;
+  std::error_code failed;
+  const auto add = [&](const fs::directory_entry& e) {
+    const uint64_t size = e.is_regular_file(failed) ? e.file_size(failed) : 0;
+    if (!failed) bytes += size;
+  };
+  if (!fs::is_directory(path, failed)) add(fs::directory_entry(path, failed));
+  else
+    for (const fs::directory_entry& e : fs::directory_iterator(path, failed)) add(e);
+  return bytes;
+}
+
 Result<std::string> PlaceOf(const std::string& path) {
   struct stat old = {};
   const bool exists = stat(path.c_str(), &old) == 0;

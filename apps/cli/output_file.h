@@ -1,5 +1,6 @@
 // A file that appears whole or not at all: written beside its place under another name, flushed to the disk, then renamed.
 #pragma once
+#include <cstdint>
 #include <span>
 #include <string>
 #include <utility>
@@ -38,6 +39,9 @@ class OutputFile {
 Result<std::string> PlaceOf(const std::string& path);
 // Is something at `path` that is written directly: a pipe, a device?
 bool IsDirect(const std::string& path);
+
+// Bytes of the file at `path`, or of the files right in the folder there; what cannot be read counts nothing.
+uint64_t BytesOf(const std::string& path);
 
 // Create for a verb: interrupted while it waits for a pipe's reader, it says so. Errors as Create, kCancelled.
 Result<OutputFile> OpenOutput(const std::string& path, const Io& io);

@@ -3,14 +3,12 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "base/clock.h"
-#include "base/cpu_features.h"
 #include "calibration_text.h"
 #include "checks.h"
 #include "folder_as_gguf.h"
@@ -206,8 +204,7 @@ Result<int> Quantize(const QuantizeOptions& o, Io& io) {
   if (m->format == "hf" && !IsFolderFormat(o.to)) {
     SLM_ASSIGN_OR_RETURN(m, FolderAsGguf(std::move(m), o.out, io));
   }
-  const char* forced = std::getenv("SLM_FORCE_ISA");
-  SLM_ASSIGN_OR_RETURN(const Isa isa, ChooseIsa(DetectCpu(), forced ? forced : ""));
+  SLM_ASSIGN_OR_RETURN(const Isa isa, IsaOfEnvironment(DetectCpu()));
   std::optional<quant::CalibrationText> text;
   if (recipe.calibrated()) {
     CalibrationOptions calibration = o.calibration;

@@ -8,17 +8,10 @@
 #include <numeric>
 
 #include "base/clock.h"
+#include "eval/log_sum_exp.h"
 
 namespace slm::eval {
 namespace {
-
-// ln of the sum of exp of all logits.
-double LogSum(std::span<const float> row) {
-  const double top = *std::max_element(row.begin(), row.end());
-  double sum = 0;
-  for (const float x : row) sum += std::exp(x - top);
-  return top + std::log(sum);
-}
 
 GoldenStep StepOf(std::span<const float> row, int n_top) {
   const size_t n = std::min(static_cast<size_t>(n_top), row.size());
@@ -29,7 +22,7 @@ GoldenStep StepOf(std::span<const float> row, int n_top) {
   std::partial_sort(step.ids.begin(), step.ids.begin() + static_cast<std::ptrdiff_t>(n), step.ids.end(),
                     [&](int32_t a, int32_t b) { return logit(a) != logit(b) ? logit(a) > logit(b) : a < b; });
   step.ids.resize(n);
-  const double all = LogSum(row);
+  const double all = LogSumExp(row);
   for (const int32_t id : step.ids) step.log_probs.push_back(logit(id) - all);
   return step;
 }
@@ -38,7 +31,7 @@ GoldenStep StepOf(std::span<const float> row, int n_top) {
 double Rest(double sum) { return std::max(0.0, 1 - sum); }
 
 double DivergenceOf(const GoldenStep& step, std::span<const float> row) {
-  const double all = LogSum(row);
+  const double all = LogSumExp(row);
   double kld = 0, ours = 0, recorded = 0;
   for (size_t i = 0; i < step.ids.size(); ++i) {
     const double p = std::exp(step.log_probs[i]), log_q = row[static_cast<size_t>(step.ids[i])] - all;
@@ -127,7 +120,7 @@ Result<GoldenMatch> CompareGolden(backend::Backend& backend, std::span<const Gol
   return match;
 }
 
-int64_t Percentile(std::vector<int64_t> times, double share) {
+int64_t NearestRank(std::vector<int64_t> times, double share) {
   if (times.empty()) return 0;
   const auto rank = static_cast<size_t>(std::ceil(share * static_cast<double>(times.size())));
   const auto at = times.begin() + static_cast<std::ptrdiff_t>(std::clamp<size_t>(rank, 1, times.size()) - 1);

@@ -43,6 +43,6 @@ struct GoldenMatch {
 Result<GoldenMatch> CompareGolden(backend::Backend& backend, std::span<const GoldenAnswer> answers, const GoldenProgress& progress = {});
 
 // The smallest time that `share` (0 to 1) of the times do not exceed; 0 for none.
-int64_t Percentile(std::vector<int64_t> times, double share);
+int64_t NearestRank(std::vector<int64_t> times, double share);
 
 }  // namespace slm::eval

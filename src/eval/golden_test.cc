@@ -71,14 +71,14 @@ TEST(Golden, RefusesWhatDoesNotFit) {
   EXPECT_EQ(RecordGolden(b, kPrompt, 2, 2, [] { return false; }).error().code(), Code::kCancelled);
 }
 
-TEST(Golden, Percentiles) {
-  EXPECT_EQ(Percentile({}, 0.95), 0);
-  EXPECT_EQ(Percentile({7}, 0.95), 7);
+TEST(Golden, NearestRanks) {
+  EXPECT_EQ(NearestRank({}, 0.95), 0);
+  EXPECT_EQ(NearestRank({7}, 0.95), 7);
   std::vector<int64_t> v;
   for (int i = 100; i > 0; --i) v.push_back(i);
-  EXPECT_EQ(Percentile(v, 0.95), 95);
-  EXPECT_EQ(Percentile(v, 1), 100);
-  EXPECT_EQ(Percentile(v, 0), 1);
+  EXPECT_EQ(NearestRank(v, 0.95), 95);
+  EXPECT_EQ(NearestRank(v, 1), 100);
+  EXPECT_EQ(NearestRank(v, 0), 1);
 }
 
 }  // namespace

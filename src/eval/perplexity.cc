@@ -1,8 +1,6 @@
 // Perplexity by windows; see eval.h for the two protocols.
-#include <algorithm>
-#include <cmath>
-
 #include "eval/eval.h"
+#include "eval/log_sum_exp.h"
 #include "eval/moments.h"
 #include "eval/rows.h"
 #include "eval/windows.h"
@@ -20,10 +18,7 @@ Status ScoreWindow(backend::Backend& b, const Window& w, Moments& nll) {
 }  // namespace
 
 double NegativeLogProbability(std::span<const float> logits, int32_t target) {
-  const double top = *std::max_element(logits.begin(), logits.end());
-  double sum = 0;
-  for (float x : logits) sum += std::exp(x - top);
-  return std::log(sum) - (logits[static_cast<size_t>(target)] - top);
+  return LogSumExp(logits) - logits[static_cast<size_t>(target)];
 }
 
 Result<Perplexity> MeasurePerplexity(backend::Backend& backend, std::span<const int32_t> tokens, const WindowOptions& o,

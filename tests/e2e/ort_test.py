@@ -16,6 +16,9 @@ import sys
 import tempfile
 import unittest
 
+from genai_ids import greedy_ids
+from weights_file import write_tensors
+
 SLM = ""
 SOURCE = pathlib.Path(os.environ.get("SLM_SOURCE_DIR", pathlib.Path(__file__).resolve().parents[2]))
 LLAMA = SOURCE / "tests/tiny/models/llama"
@@ -54,14 +57,12 @@ def write_model(folder):
         shapes.update({p + "input_layernorm.weight": (64,), p + "post_attention_layernorm.weight": (64,), p + "self_attn.q_proj.weight": (64, 64),
                        p + "self_attn.k_proj.weight": (32, 64), p + "self_attn.v_proj.weight": (32, 64), p + "self_attn.o_proj.weight": (64, 64),
                        p + "mlp.gate_proj.weight": (96, 64), p + "mlp.up_proj.weight": (96, 64), p + "mlp.down_proj.weight": (64, 96)})
-    rng, header, data = random.Random(7), {}, bytearray()
+    rng, tensors = random.Random(7), {}
     for name, shape in shapes.items():
         n = shape[0] * (shape[1] if len(shape) > 1 else 1)
         values = array.array("f", (1.0 if len(shape) == 1 else rng.gauss(0, 0.3) for _ in range(n)))
-        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [len(data), len(data) + 4 * n]}
-        data += values.tobytes()
-    text = json.dumps(header).encode()
-    (folder / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + data)
+        tensors[name] = ("F32", shape, values.tobytes())
+    write_tensors(folder / "model.safetensors", tensors)
 
 
 class WithoutTheLibrary(unittest.TestCase):
@@ -298,14 +299,7 @@ class Ort(unittest.TestCase):
         model = genai.Model(str(folder))
         for prompt in ("The cat sat on the mat and", "def fibonacci(n):"):
             ids = json.loads(subprocess.run([SLM, "tokenize", path, "--json"], input=prompt, capture_output=True, text=True).stdout)["ids"]
-            options = genai.GeneratorParams(model)
-            options.set_search_options(max_length=len(ids) + 64, do_sample=False)
-            generator = genai.Generator(model, options)
-            generator.append_tokens(ids)
-            want = []
-            while not generator.is_done():
-                generator.generate_next_token()
-                want.append(int(generator.get_next_tokens()[0]))
+            want = greedy_ids(model, ids, 64)
             words = ("--raw", "--ids", "--ignore-eos", "-n", len(want), "-p", prompt)
             self.assertEqual(document("run", folder, "--backend", "ort", *words)["ids"], want)
             self.assertEqual(document("run", folder, "--compute", "f32", *words)["ids"], want)

@@ -13,6 +13,8 @@ import sys
 import tempfile
 import unittest
 
+from export_folder import export_folder
+
 SLM = ""
 SOURCE = pathlib.Path(os.environ.get("SLM_SOURCE_DIR", pathlib.Path(__file__).resolve().parents[2]))
 TINY = SOURCE / "tests/tiny/models"
@@ -50,14 +52,7 @@ class Qdq(unittest.TestCase):
         self.folder.cleanup()
 
     def export(self, model, name, *words):
-        out = self.d / name
-        r = slm("export", model, "--to", "qdq", "-o", out, *words, "--json")
-        self.assertEqual(r.returncode, 0, r.stderr)
-        self.assertEqual(sorted(p.name for p in self.d.glob("*.part*")), [])
-        report = json.loads(r.stdout)
-        for file in report["files"]:
-            self.assertTrue((out / file).is_file(), file)
-        return out
+        return export_folder(self, slm, model, "qdq", self.d / name, *words)
 
     def test_float_graphs_give_logits_of_transformers(self):
         """Every architecture: the prompt in one piece, cut in two, and its end token by token."""

@@ -12,6 +12,8 @@ import sys
 import tempfile
 import unittest
 
+from weights_file import read_tensors, write_tensors
+
 SLM = ""
 SOURCE = pathlib.Path(os.environ.get("SLM_SOURCE_DIR", pathlib.Path(__file__).resolve().parents[2]))
 LLAMA = SOURCE / "tests/tiny/models/llama"
@@ -26,12 +28,7 @@ def slm(*words, text=None):
 
 
 def tensors(folder):
-    """{name: (dtype, shape, bytes)} of a folder's safetensors file."""
-    data = (folder / "model.safetensors").read_bytes()
-    size = struct.unpack("<Q", data[:8])[0]
-    rows = json.loads(data[8:8 + size])
-    rows.pop("__metadata__", None)
-    return {n: (r["dtype"], r["shape"], data[8 + size + r["data_offsets"][0]:8 + size + r["data_offsets"][1]]) for n, r in rows.items()}
+    return read_tensors(folder / "model.safetensors")
 
 
 def numbers(t):
@@ -55,7 +52,7 @@ def e4m3(code):
 def widened(out):
     """LLAMA with MLPs of 64 channels in place of 48, the new ones 0: every width divides by 32."""
     shutil.copytree(LLAMA, out)
-    header, data = {}, b""
+    stored = {}
     for name, (dtype, shape, part) in tensors(out).items():
         rows, size = shape[0], len(part) // shape[0]
         parts = [part[i * size:(i + 1) * size] for i in range(rows)]
@@ -63,11 +60,8 @@ def widened(out):
             parts, shape = [row.ljust(size // 48 * 64, b"\0") for row in parts], [rows, 64]
         elif rows == 48:
             parts, shape = parts + [bytes(size)] * 16, [64, *shape[1:]]
-        part = b"".join(parts)
-        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(part)]}
-        data += part
-    text = json.dumps(header).encode()
-    (out / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + data)
+        stored[name] = (dtype, shape, b"".join(parts))
+    write_tensors(out / "model.safetensors", stored)
     config = json.loads((out / "config.json").read_text())
     (out / "config.json").write_text(json.dumps(config | {"intermediate_size": 64}))
     return out
@@ -193,26 +187,26 @@ class Schemes(unittest.TestCase):
         """A channel of the activations that is 60 times the others: smoothing moves it into the weights, and the model stays the same."""
         source = self.d / "outlier"
         shutil.copytree(LLAMA, source)
-        data = bytearray((source / "model.safetensors").read_bytes())
-        size = struct.unpack("<Q", data[:8])[0]
-        rows = json.loads(data[8:8 + size])
+        stored = tensors(source)
 
         def scale(name, factor, places):
-            at, kind = 8 + size + rows[name]["data_offsets"][0], rows[name]["dtype"]
+            kind, shape, data = stored[name]
+            data = bytearray(data)
             for i in places:
                 if kind == "BF16":
-                    v = struct.unpack("<f", b"\0\0" + data[at + 2 * i:at + 2 * i + 2])[0] * factor
-                    data[at + 2 * i:at + 2 * i + 2] = struct.pack("<f", v)[2:]
+                    v = struct.unpack("<f", b"\0\0" + data[2 * i:2 * i + 2])[0] * factor
+                    data[2 * i:2 * i + 2] = struct.pack("<f", v)[2:]
                 else:
                     code, width = {"F32": ("<f", 4), "F16": ("<e", 2)}[kind]
-                    v = struct.unpack_from(code, data, at + width * i)[0] * factor
-                    struct.pack_into(code, data, at + width * i, v)
+                    v = struct.unpack_from(code, data, width * i)[0] * factor
+                    struct.pack_into(code, data, width * i, v)
+            stored[name] = (kind, shape, data)
         for layer in range(2):  # by powers of 2: the float model is the same
             scale(f"model.layers.{layer}.input_layernorm.weight", 64, [5])
             for p in "qkv":
-                n = rows[f"model.layers.{layer}.self_attn.{p}_proj.weight"]["shape"][0]
+                n = stored[f"model.layers.{layer}.self_attn.{p}_proj.weight"][1][0]
                 scale(f"model.layers.{layer}.self_attn.{p}_proj.weight", 1 / 64, [32 * r + 5 for r in range(n)])
-        (source / "model.safetensors").write_bytes(data)
+        write_tensors(source / "model.safetensors", stored)
         words = ("--activations", "static", "--recipe", "default", "--codes", "nearest", "--weights", "equal", "--ranges", "minmax", *self.calib)
         smooth, out = self.quantize(source, *words, "--fold", "smooth", out="smooth")
         self.assertTrue(all(any("smooth attention_input" in s for s in layer["steps"]) for layer in smooth["layers"]), smooth["layers"])
@@ -296,10 +290,9 @@ class Schemes(unittest.TestCase):
 
     def bitnet(self, how):
         """LLAMA with ternary matrices, four a byte. -> (folder, {name: values})"""
-        folder, values, parts, header, at = self.d / ("bitnet-" + how), {}, [], {}, 0
+        folder, values, stored = self.d / ("bitnet-" + how), {}, {}
         shutil.copytree(LLAMA, folder)
         for name, (kind, shape, data) in tensors(LLAMA).items():
-            more = []
             if "_proj" in name:
                 rng, (n, k) = random.Random(name), shape
                 codes = [rng.choice((-1, 0, 1)) for _ in range(n * k)]
@@ -308,13 +301,9 @@ class Schemes(unittest.TestCase):
                 values[name] = [f32(c * weight) for c in codes]
                 data = bytes(sum(codes[(r + q * n // 4) * k + c] + 1 << 2 * q for q in range(4)) for r in range(n // 4) for c in range(k))
                 kind, shape = "U8", [n // 4, k]
-                more = [(name.removesuffix("weight") + "weight_scale", "BF16", [1], struct.pack("<f", scale)[2:])]
-            for row in [(name, kind, shape, data), *more]:
-                header[row[0]] = {"dtype": row[1], "shape": row[2], "data_offsets": [at, at + len(row[3])]}
-                parts.append(row[3])
-                at += len(row[3])
-        text = json.dumps(header).encode()
-        (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + b"".join(parts))
+                stored[name.removesuffix("weight") + "weight_scale"] = ("BF16", [1], struct.pack("<f", scale)[2:])
+            stored[name] = (kind, shape, data)
+        write_tensors(folder / "model.safetensors", stored)
         config = json.loads((folder / "config.json").read_text())
         config["quantization_config"] = {"quant_method": "bitnet", "linear_class": how, "quantization_mode": "offline"}
         (folder / "config.json").write_text(json.dumps(config))

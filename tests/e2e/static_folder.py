@@ -1,22 +1,16 @@
 """A host for folders of `slm export --to qdq`: chunks through the prefill graph, then tokens through the decode graph."""
 import json
 import pathlib
-import struct
 
 import numpy as np
+
+from weights_file import read_tensors
 
 KINDS = {"U16": np.uint16, "I16": np.int16, "F32": np.float32}
 
 
 def read_safetensors(path):
-    raw = pathlib.Path(path).read_bytes()
-    n = struct.unpack("<Q", raw[:8])[0]
-    out = {}
-    for name, t in json.loads(raw[8:8 + n]).items():
-        if name != "__metadata__":
-            begin, end = t["data_offsets"]
-            out[name] = np.frombuffer(raw[8 + n + begin:8 + n + end], KINDS[t["dtype"]]).reshape(t["shape"])
-    return out
+    return {name: np.frombuffer(data, KINDS[dtype]).reshape(shape) for name, (dtype, shape, data) in read_tensors(path).items()}
 
 
 def log_softmax(a):

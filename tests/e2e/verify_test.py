@@ -55,8 +55,7 @@ class VerifyTest(unittest.TestCase):
         self.record("--prompts", prompts)
         golden = json.loads((self.package / "golden.json").read_text())
         (answer,) = golden["answers"]
-        if answer["prompt"] != case["prompt"]:
-            self.skipTest("the prompt of the fixture is no text")
+        self.assertEqual(answer["prompt"], case["prompt"])  # its text has no pair of letters that the tokenizer merges
         expected = sorted(range(len(last)), key=lambda i: -last[i])[:16]
         self.assertEqual(answer["steps"][0]["ids"][:4], expected[:4])
         for i, log_prob in zip(answer["steps"][0]["ids"], answer["steps"][0]["log_probs"]):

@@ -67,6 +67,18 @@ Status AddFile(const std::string& path, Digest& digest, uint64_t bytes) {
   return Ok();
 }
 
+std::string Sha256Of(std::string_view bytes) {
+  Digest digest(DigestKind::kSha256);
+  digest.Add(bytes);
+  return digest.Hex();
+}
+
+Result<std::string> Sha256OfFile(const std::string& path) {
+  Digest digest(DigestKind::kSha256);
+  SLM_RETURN_IF_ERROR(AddFile(path, digest));
+  return digest.Hex();
+}
+
 bool IsHex(std::string_view text, size_t digits) {
   return text.size() == digits &&
          std::all_of(text.begin(), text.end(), [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); });

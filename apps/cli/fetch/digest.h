@@ -31,6 +31,10 @@ class Digest {
 // Feeds the first `bytes` bytes of `path` (all of it by default) to `digest`. Errors: kIo.
 Status AddFile(const std::string& path, Digest& digest, uint64_t bytes = UINT64_MAX);
 
+// SHA-256 in hexadecimal; of a file, errors: kIo.
+std::string Sha256Of(std::string_view bytes);
+Result<std::string> Sha256OfFile(const std::string& path);
+
 // Is `text` `digits` lower-case hexadecimal digits?
 bool IsHex(std::string_view text, size_t digits);
 

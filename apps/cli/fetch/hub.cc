@@ -128,9 +128,7 @@ Result<RemoteFile> HeadFile(Hub& hub, const std::string& commit, const std::stri
 // Files are kept by checksum while a fetch is unfinished, so a changed file never continues an old part.
 std::string PartKey(const RemoteFile& file, const std::string& commit) {
   if (IsHex(file.etag, 64) || IsHex(file.etag, 40)) return file.etag;
-  Digest digest(DigestKind::kSha256);
-  digest.Add(commit + "\n" + file.name + "\n" + std::to_string(file.bytes));
-  return "u" + digest.Hex();
+  return "u" + Sha256Of(commit + "\n" + file.name + "\n" + std::to_string(file.bytes));
 }
 
 // A file of the same content that an earlier fetch left in the store under this name; empty: none.
@@ -141,8 +139,7 @@ std::string StoredCopy(const std::string& root, const std::string& name, const R
     const std::string path = ModelFolder(root, name) + "/" + stored.name;
     std::error_code ec;
     if (stored.sha256 != file.etag || fs::file_size(path, ec) != file.bytes || ec) continue;
-    Digest digest(DigestKind::kSha256);
-    if (AddFile(path, digest).ok() && digest.Hex() == file.etag) return path;
+    if (const auto sum = Sha256OfFile(path); sum.ok() && sum.value() == file.etag) return path;
   }
   return {};
 }
@@ -159,9 +156,7 @@ Result<Downloaded> BringFile(Hub& hub, const std::string& name, const std::strin
   const std::string done = PendingFolder(hub.io.store, name) + "/parts/" + PartKey(file, commit);
   std::error_code ec;
   if (fs::is_regular_file(done, ec) && fs::file_size(done, ec) == file.bytes) {
-    Digest digest(DigestKind::kSha256);
-    SLM_RETURN_IF_ERROR(AddFile(done, digest));
-    const std::string sha256 = digest.Hex();
+    SLM_ASSIGN_OR_RETURN(const std::string sha256, Sha256OfFile(done));
     if (!IsHex(file.etag, 64) || sha256 == file.etag) return Downloaded{sha256, true};
     fs::remove(done, ec);
   }

@@ -72,9 +72,8 @@ Result<Fetched> FetchFromFile(Io& io, const std::string& path, const std::string
     if (io.cancelled()) return Error(Code::kCancelled, "interrupted", "run the same command again");
     const std::string to = ready + "/" + item.name;
     SLM_RETURN_IF_ERROR(PlaceFile(item.from.string(), to, sharing));
-    Digest digest(DigestKind::kSha256);
-    SLM_RETURN_IF_ERROR(AddFile(to, digest));
-    fetched.model.files.push_back({item.name, item.bytes, digest.Hex()});
+    SLM_ASSIGN_OR_RETURN(std::string sum, Sha256OfFile(to));
+    fetched.model.files.push_back({item.name, item.bytes, std::move(sum)});
     progress.Update(done += item.bytes);
   }
   progress.Finish();

@@ -39,9 +39,7 @@ void AddGate(CLI::App& app, GateOptions& o) {
 Result<HeldOut> OpenHeldOut(const GateOptions& o, const std::string& calibration) {
   HeldOut text;
   if (o.text.empty()) {
-    Digest digest(DigestKind::kSha256);
-    digest.Add(GateText());
-    text.sha256 = digest.Hex();
+    text.sha256 = Sha256Of(GateText());
     return text;
   }
   SLM_ASSIGN_OR_RETURN(text.file, OpenText(o.text, "--gate-text"));

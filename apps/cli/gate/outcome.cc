@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -12,6 +11,7 @@
 #include "base/mmap.h"
 #include "fetch/digest.h"
 #include "gate/report_page.h"
+#include "open_model.h"
 #include "output_file.h"
 #include "version.h"
 
@@ -48,19 +48,9 @@ Result<std::string> SumOf(const std::string& path) {
   return digest.Hex();
 }
 
-uint64_t BytesOf(const std::string& path) {
-  std::error_code failed;
-  if (!fs::is_directory(path, failed)) return fs::file_size(path, failed);
-  uint64_t bytes = 0;
-  for (const fs::directory_entry& e : fs::directory_iterator(path, failed))
-    if (std::error_code unknown; e.is_regular_file(unknown)) bytes += e.file_size(unknown);
-  return bytes;
-}
-
 ordered_json Machine(int n_threads) {
   const CpuFeatures cpu = DetectCpu();
-  const char* forced = std::getenv("SLM_FORCE_ISA");
-  const auto isa = ChooseIsa(cpu, forced ? forced : "");
+  const auto isa = IsaOfEnvironment(cpu);
   return {{"cpu", cpu.brand},
           {"isa", isa.ok() ? ordered_json(IsaName(isa.value())) : ordered_json(nullptr)},
           {"threads", n_threads},

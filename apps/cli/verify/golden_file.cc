@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "fetch/digest.h"
+#include "model/hf/keys.h"
 #include "model/json.h"
 #include "model/quoted.h"
 #include "onnx/onnx.h"
@@ -28,31 +29,32 @@ Error Bad(const std::string& where, const std::string& what) {
   return Error(Code::kCorrupt, where + ": " + what, "record it again: slm verify --record");
 }
 
-// One object of the document and how to speak of it.
+// One object of the document, of which every key must be there, and how to speak of it.
 struct Object {
-  const json& j;
+  model::hf::Keys keys;
   std::string where;
+  Object(const json& j, std::string place) : keys(j), where(std::move(place)) {}
+
   Result<const json*> At(const char* key) const {
-    const auto it = j.is_object() ? j.find(key) : j.end();
-    if (!j.is_object() || it == j.end()) return Bad(where, std::string(key) + " is missing");
-    return &*it;
+    if (const json* v = keys.Find(key)) return v;
+    return Bad(where, std::string(key) + " is missing");
   }
   Result<double> Number(const char* key, double least, double most) const {
-    SLM_ASSIGN_OR_RETURN(const json* v, At(key));
-    const double x = v->is_number() ? v->get<double>() : std::nan("");
-    if (x >= least && x <= most) return x;
+    SLM_RETURN_IF_ERROR(At(key));
+    double x = 0;
+    if (keys.Float(key, &x).ok() && x >= least && x <= most) return x;
     return Bad(where, std::string(key) + " is no number from " + json(least).dump() + " to " + json(most).dump());
   }
   Result<std::string> Text(const char* key) const {
-    SLM_ASSIGN_OR_RETURN(const json* v, At(key));
-    if (!v->is_string() || v->get_ref<const std::string&>().size() > kMostText) return Bad(where, std::string(key) + " is no short text");
-    return v->get<std::string>();
+    SLM_RETURN_IF_ERROR(At(key));
+    std::string text;
+    if (keys.Text(key, &text).ok() && text.size() <= kMostText) return text;
+    return Bad(where, std::string(key) + " is no short text");
   }
   Result<const json*> List(const char* key, size_t most) const {
     SLM_ASSIGN_OR_RETURN(const json* v, At(key));
-    if (!v->is_array() || v->empty() || v->size() > most)
-      return Bad(where, std::string(key) + " is no list of 1 to " + std::to_string(most));
-    return v;
+    if (v->is_array() && !v->empty() && v->size() <= most) return v;
+    return Bad(where, std::string(key) + " is no list of 1 to " + std::to_string(most));
   }
 };
 
@@ -228,11 +230,9 @@ Result<Identity> IdentityOf(const std::string& path) {
   const bool is_folder = fs::is_directory(path, failed);
   Digest all(DigestKind::kSha256);
   for (const fs::path& file : files) {
-    Digest digest(DigestKind::kSha256);
-    SLM_RETURN_IF_ERROR(AddFile(file.string(), digest));
+    SLM_ASSIGN_OR_RETURN(id.sha256, Sha256OfFile(file.string()));
     id.bytes += fs::file_size(file, failed);
     if (failed) return Error(Code::kIo, file.string() + ": " + failed.message(), "check the file");
-    id.sha256 = digest.Hex();
     all.Add((is_folder ? file.lexically_relative(path) : file.filename()).generic_string());
     all.Add(std::string_view("\0", 1));
     all.Add(id.sha256 + "\n");

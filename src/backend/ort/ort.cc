@@ -98,7 +98,7 @@ Capabilities CapabilitiesOf(const OpenSession& s, const Decoder& d, int64_t kv_b
   Capabilities c;
   c.device = DeviceOf(s);
   c.backend = "ort";
-  c.isa = "onnxruntime " + s.runtime->library().version;
+  c.isa = "onnxruntime " + s.runtime->loaded().version;
   c.n_threads = s.runtime->n_threads();
   c.max_context = o.context;
   c.max_tokens = std::min(o.chunk, o.context);

@@ -23,14 +23,14 @@ struct ProviderLibrary {
 struct RuntimeOptions {
   std::vector<std::string> places;  // files, folders to look in, or plain names for the system's loader; tried in order
   int n_threads = 1;                // of every session's pool
-  std::vector<ProviderLibrary> libraries;
+  std::vector<ProviderLibrary> providers;
 };
 
 // An execution provider on a device that it offers.
 struct Provider {
   std::string name, vendor, version;
-  std::string device;   // "cpu", "gpu", "npu"
-  std::string library;  // "" when the runtime has it built in
+  std::string device;  // "cpu", "gpu", "npu"
+  std::string file;    // its library; "" when the runtime has it built in
 };
 
 class Runtime;  // library, environment, registered providers. Thread-safe

@@ -93,7 +93,7 @@ TEST(OrtLibrary, KnowsItsProviders) {
   for (const Provider& p : info.providers) devices[p.name] = p.device;
   EXPECT_EQ(devices["CPUExecutionProvider"], "cpu");
   EXPECT_EQ(devices[kTestProvider], "cpu");
-  const auto absent = OpenRuntime({.places = {OrtForTest()}, .libraries = {{"X", "/nowhere/x.so"}}});
+  const auto absent = OpenRuntime({.places = {OrtForTest()}, .providers = {{"X", "/nowhere/x.so"}}});
   ASSERT_FALSE(absent.ok());
   EXPECT_EQ(absent.error().code(), Code::kNotFound);
 }

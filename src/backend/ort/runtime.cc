@@ -40,7 +40,7 @@ Result<std::shared_ptr<Runtime>> Runtime::Open(const RuntimeOptions& options) {
                                                                                   threads.get(), out);
                        }));
   SLM_RETURN_IF_ERROR(Check(api, api.DisableTelemetryEvents(r->env())));
-  for (const ProviderLibrary& lib : options.libraries) {
+  for (const ProviderLibrary& lib : options.providers) {
     // ONNX Runtime looks for a relative path beside itself.
     std::error_code failed;
     const std::string path = std::filesystem::absolute(lib.path, failed).string();
@@ -72,7 +72,7 @@ Result<std::vector<Runtime::Device>> Runtime::Devices() const {
     d.provider.device = DeviceName(api().HardwareDevice_Type(hardware));
     const OrtKeyValuePairs* about = api().EpDevice_EpMetadata(list[i]);
     d.provider.version = Text(api().GetKeyValue(about, "version"));
-    d.provider.library = Text(api().GetKeyValue(about, "library_path"));
+    d.provider.file = Text(api().GetKeyValue(about, "library_path"));
     const char* is_virtual = api().GetKeyValue(api().HardwareDevice_Metadata(hardware), "is_virtual");
     d.is_virtual = is_virtual && std::string(is_virtual) == "1";
     out.push_back(std::move(d));
@@ -83,7 +83,7 @@ Result<std::vector<Runtime::Device>> Runtime::Devices() const {
 Result<std::shared_ptr<Runtime>> OpenRuntime(const RuntimeOptions& options) { return Runtime::Open(options); }
 
 RuntimeInfo Describe(const Runtime& runtime) {
-  RuntimeInfo info{runtime.library().version, runtime.library().path, runtime.library().api_version, {}};
+  RuntimeInfo info{runtime.loaded().version, runtime.loaded().path, runtime.loaded().api_version, {}};
   if (const auto devices = runtime.Devices(); devices.ok())
     for (const Runtime::Device& d : devices.value()) info.providers.push_back(d.provider);
   return info;

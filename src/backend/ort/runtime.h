@@ -19,7 +19,7 @@ class Runtime {
 
   const OrtApi& api() const { return *library_.api; }
   OrtEnv* env() const { return env_.get(); }
-  const Library& library() const { return library_; }
+  const Library& loaded() const { return library_; }
   int n_threads() const { return n_threads_; }
   // Another table of functions, which must outlive everything that is made with it: a test looks at the calls.
   void SetApiForTest(const OrtApi& api) { library_.api = &api; }

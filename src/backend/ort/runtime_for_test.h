@@ -17,8 +17,8 @@ inline std::string OrtForTest() {
 }
 
 // Null where there is no library, which is a failure only when SLM_NEED_ORT asks for one.
-inline std::shared_ptr<Runtime> OpenForTest(std::vector<ProviderLibrary> libraries = {}) {
-  auto r = OpenRuntime({.places = {OrtForTest()}, .n_threads = 2, .libraries = std::move(libraries)});
+inline std::shared_ptr<Runtime> OpenForTest(std::vector<ProviderLibrary> providers = {}) {
+  auto r = OpenRuntime({.places = {OrtForTest()}, .n_threads = 2, .providers = std::move(providers)});
   if (r.ok()) return r.Take();
   EXPECT_EQ(std::getenv("SLM_NEED_ORT"), nullptr) << r.error().message();
   EXPECT_EQ(r.error().code(), Code::kUnavailable) << r.error().message();
