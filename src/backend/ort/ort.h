@@ -36,6 +36,7 @@ struct Provider {
 class Runtime;  // library, environment, registered providers. Thread-safe
 
 // Errors: kUnavailable (no such library; the hint says how to get it), kUnsupported (older than API 24), kIo (a provider's library).
+// A second runtime in the process uses the first one's libraries and threads, and must go before it.
 Result<std::shared_ptr<Runtime>> OpenRuntime(const RuntimeOptions& options);
 
 struct RuntimeInfo {

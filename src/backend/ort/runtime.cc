@@ -1,6 +1,7 @@
 // See runtime.h.
 #include "backend/ort/runtime.h"
 
+#include <algorithm>
 #include <filesystem>
 
 #include "base/threads.h"
@@ -46,6 +47,9 @@ Result<std::shared_ptr<Runtime>> Runtime::Open(const RuntimeOptions& options) {
     const std::string path = std::filesystem::absolute(lib.path, failed).string();
     if (failed || !std::filesystem::is_regular_file(path, failed))
       return Error(Code::kNotFound, lib.path + ": no such library", "name the file of an execution provider, as in NAME=PATH");
+    // The environment is one for the process: another runtime of it may have the library, and goes later than this one.
+    SLM_ASSIGN_OR_RETURN(const auto known, r->Devices());
+    if (std::any_of(known.begin(), known.end(), [&](const Device& d) { return d.provider.file == Text(path.c_str()); })) continue;
     if (const Status s = Check(api, api.RegisterExecutionProviderLibrary(r->env(), lib.name.c_str(), path.c_str())); !s.ok())
       return Error(Code::kIo, lib.path + ": " + s.error().message(), "the library is damaged, or made for another ONNX Runtime");
     r->registered_.push_back(lib.name);

@@ -93,7 +93,7 @@ class StaticBackend final : public Backend, private KvPort {
     Capabilities& c = capabilities_;
     c.device = "cpu";
     c.backend = "ort";
-    c.isa = "onnxruntime " + runtime.library().version;
+    c.isa = "onnxruntime " + runtime.loaded().version;
     c.n_threads = runtime.n_threads();
     c.max_context = static_cast<int>(cursor_.capacity());
     for (const StaticGraph& g : d_.graphs) c.max_tokens = std::max(c.max_tokens, g.tokens);

@@ -1,0 +1,103 @@
+#!/usr/bin/env python3
+"""slm on folders of static graphs: the answers of own kernels, and Qualcomm's HTP simulator under slm's own host.   static_test.py SLM
+
+Skipped where `slm devices` finds no ONNX Runtime, a failure with SLM_NEED_ORT=1; SLM_ORT_QNN is the library of Qualcomm's provider. Simulated:
+nothing here says what a device does.
+"""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+SLM = ""
+SOURCE = pathlib.Path(os.environ.get("SLM_SOURCE_DIR", pathlib.Path(__file__).resolve().parents[2]))
+LLAMA = SOURCE / "tests/tiny/models/llama.gguf"
+QNN = os.environ.get("SLM_ORT_QNN", "")
+PROMPT = "The quick brown fox jumps over the lazy dog"  # 40 tokens: a whole chunk and a part of one
+ON_HTP = ("--device", "QNNExecutionProvider", "--no-fallback", "--ep-library", f"QNNExecutionProvider={QNN}",
+          "--ep-option", "QNNExecutionProvider:backend_type=htp", "--ep-option", "QNNExecutionProvider:soc_model=60")
+
+
+def slm(*words):
+    return subprocess.run([SLM, *map(str, words)], capture_output=True, text=True, timeout=250)
+
+
+def document(*words):
+    run = slm(*words, "--json")
+    assert run.returncode == 0, run.stderr
+    return json.loads(run.stdout.splitlines()[-1])
+
+
+def answer(*words):
+    return document("run", *words, "--raw", "-p", PROMPT, "-n", 12, "--ids")
+
+
+class Static(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.temporary = tempfile.TemporaryDirectory()
+        cls.d = pathlib.Path(cls.temporary.name)
+        cls.text = cls.d / "text"
+        cls.text.write_text(" ".join(f"{PROMPT} {i}." for i in range(40)))
+        for weights in ("f32", "w8", "w4-g32"):
+            calibration = () if weights == "f32" else ("--calib-seqs", 8, "--calib-tokens", 64)
+            made = slm("export", LLAMA, "--to", "qdq", "--weights", weights, "-o", cls.d / weights, "--chunk", 32, *calibration)
+            assert made.returncode == 0, made.stderr
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.temporary.cleanup()
+
+    def test_float_graphs_answer_as_own_kernels_do(self):
+        own = answer(LLAMA, "--compute", "f32", "--kv", "f32")
+        static = answer(self.d / "f32")
+        self.assertEqual(static["ids"], own["ids"])
+        self.assertEqual(static["memory"]["kv_type"], "f32")
+        self.assertTrue(static["isa"].startswith("onnxruntime"), static["isa"])
+
+    def test_own_kernels_do_not_run_them(self):
+        run = slm("run", self.d / "f32", "--backend", "cpu", "-p", "x")
+        self.assertEqual(run.returncode, 1, run.stderr)
+
+    def test_the_prefix_comes_by_itself(self):
+        folder = answer(self.d / "w8")
+        manifest = json.loads((self.d / "w8/manifest.json").read_text())
+        self.assertEqual(folder["prompt_tokens"], answer(LLAMA)["prompt_tokens"] + len(manifest["prefix"]["tokens"]))
+        refused = slm("eval", self.d / "w8", "ppl", "--text", self.text, "--window", 32, "--bos", "never")
+        self.assertEqual(refused.returncode, 2, refused.stderr)
+        self.assertIn("begin", refused.stderr)
+
+    def test_a_prompt_here_and_its_answer_there(self):
+        both = answer(LLAMA, "--prefill-model", self.d / "f32", "--compute", "f32", "--kv", "f32")
+        self.assertEqual(both["ids"], answer(LLAMA, "--compute", "f32", "--kv", "f32")["ids"])
+        self.assertEqual((both["hand_over"]["count"], both["hand_over"]["tokens"]), (1, both["prompt_tokens"]))
+
+    @unittest.skipUnless(QNN, "needs Qualcomm's provider: ./dev ort qnn")
+    def test_simulated_htp(self):
+        for weights in ("w8", "w4-g32"):
+            with self.subTest(weights):
+                folder = self.d / weights
+                htp, cpu = answer(folder, *ON_HTP), answer(folder)
+                self.assertEqual(htp["ids"], cpu["ids"])
+                self.assertEqual({row["kernel"] for row in htp["placement"]["ops"]}, {"QNNExecutionProvider"})
+                far = document("eval", folder, "kld", "--base", folder, "--base-device", "cpu", "--text", self.text, "--window", 48, "--windows", 4,
+                               "--bos", "always", *ON_HTP)
+                self.assertLess(far["rms_logits"], 0.02)
+                self.assertGreaterEqual(far["top1"], 0.975)
+
+    @unittest.skipUnless(QNN, "needs Qualcomm's provider: ./dev ort qnn")
+    def test_a_prompt_on_the_simulator_its_answer_on_own_kernels(self):
+        both = answer(LLAMA, "--prefill-model", self.d / "w8", "--prefill-device", "QNNExecutionProvider", "--decode-device", "cpu", *ON_HTP[3:])
+        self.assertEqual(both["hand_over"]["tokens"], both["prompt_tokens"])
+        self.assertEqual(both["ids"][0], answer(self.d / "w8")["ids"][0])
+
+
+if __name__ == "__main__":
+    SLM = sys.argv.pop(1)
+    if all(b["backend"] != "ort" for b in document("devices")["backends"]):
+        print("needs ONNX Runtime: ./dev ort", file=sys.stderr)
+        sys.exit(1 if os.environ.get("SLM_NEED_ORT") else 77)
+    unittest.main()
