@@ -192,7 +192,10 @@ Result<OpenOptions> SideOf(const Io& io, const OpenOptions& o, const std::string
   if (!device.empty()) side.device = device;
   side.prefill_device = side.decode_device = side.prefill_model = "";
   SLM_ASSIGN_OR_RETURN(const std::string path, ResolveModel(io, model));
-  if (!TakesOrt(side, path)) return side;
+  if (!TakesOrt(side, path)) {
+    side.ort.power.clear();
+    return side;
+  }
   side.kv = OpenOptions().kv;
   side.compute = OpenOptions().compute;
   side.passes_off.clear();
@@ -238,6 +241,9 @@ Result<OpenedModel> OpenModel(const Io& io, const OpenOptions& o) {
   if (!o.prefill_model.empty() || (split && !onnx::IsStaticFolder(path))) return OpenHybrid(io, o);
   if (TakesOrt(o, path)) return OpenWithOrt(io, path, o);
   SLM_RETURN_IF_ERROR(CheckDevice(o));
+  if (!o.ort.power.empty())
+    return Error(Code::kInvalidArgument, "--power is of execution providers, and own kernels run " + o.model,
+                 "leave it out, or choose a device of ONNX Runtime");
   OpenedModel opened;
   SLM_ASSIGN_OR_RETURN(const LoadedDecoder loaded, LoadDecoder(path));
   opened.model = loaded.model;

@@ -29,6 +29,7 @@ struct OrtFlags {
   std::string runtime;                 // --ort: where ONNX Runtime lies
   std::vector<std::string> providers;  // --ep-library NAME=PATH
   std::vector<std::string> options;    // --ep-option [NAME:]KEY=VALUE
+  std::string power;                   // --power; empty: as the provider has it
 };
 
 struct OpenOptions {

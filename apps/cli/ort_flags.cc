@@ -34,6 +34,9 @@ void AddOrtFlags(CLI::App& app, OrtFlags& f) {
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->group(group);
+  app.add_option("--power", f.power, "burst, balanced or low: speed against power, where the provider can choose (Qualcomm's)")
+      ->check(CLI::IsMember({"burst", "balanced", "low"}))
+      ->group(group);
 }
 
 std::vector<std::string> DeviceList(const std::string& device) {
@@ -81,6 +84,10 @@ Result<backend::ort::Choice> OrtChoice(const OrtFlags& flags, const std::string&
   // "auto" asks for nothing in particular: what is not there is not missed.
   choice.absent = device == "auto" ? backend::ort::Absent::kExpected : backend::ort::Absent::kNoted;
   choice.rest = fallback == Fallback::kForbidden ? backend::ort::OnCpu::kForbidden : backend::ort::OnCpu::kAllowed;
+  using backend::ort::Power;
+  if (flags.power == "burst") choice.power = Power::kBurst;
+  if (flags.power == "balanced") choice.power = Power::kBalanced;
+  if (flags.power == "low") choice.power = Power::kLow;
   for (const std::string& text : flags.options) {
     auto [key, value] = Split(text);
     if (key.empty())

@@ -75,6 +75,17 @@ class Static(unittest.TestCase):
         self.assertEqual(both["ids"], answer(LLAMA, "--compute", "f32", "--kv", "f32")["ids"])
         self.assertEqual((both["hand_over"]["count"], both["hand_over"]["tokens"]), (1, both["prompt_tokens"]))
 
+    def test_power_is_of_providers(self):
+        refused = slm("run", LLAMA, "--power", "low", "-p", "x")
+        self.assertEqual(refused.returncode, 2, refused.stderr)
+        self.assertIn("--power", refused.stderr)
+
+    @unittest.skipUnless(QNN, "needs Qualcomm's provider: ./dev ort qnn")
+    def test_every_power_is_taken(self):
+        for power in ("burst", "balanced", "low"):
+            run = slm("run", self.d / "w8", "--raw", "-p", "x", "-n", 1, "--power", power, *ON_HTP)
+            self.assertEqual(run.returncode, 0, run.stderr)
+
     @unittest.skipUnless(QNN, "needs Qualcomm's provider: ./dev ort qnn")
     def test_simulated_htp(self):
         for weights in ("w8", "w4-g32"):

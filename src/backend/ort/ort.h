@@ -49,6 +49,8 @@ RuntimeInfo Describe(const Runtime& runtime);
 enum class OnCpu : uint8_t { kAllowed, kForbidden };
 enum class Absent : uint8_t { kNoted, kExpected };
 
+enum class Power : uint8_t { kAsItIs, kBurst, kBalanced, kLow };
+
 struct ProviderOption {
   std::string provider;  // "": whichever is taken
   std::string key, value;
@@ -59,6 +61,7 @@ struct Choice {
   std::vector<std::string> devices;
   Absent absent = Absent::kNoted;  // kNoted: a device that no provider offers leaves a note
   OnCpu rest = OnCpu::kAllowed;    // kForbidden: an error when a node is left to the CPU although devices[0] is there to ask for another
+  Power power = Power::kAsItIs;  // as an option of the provider where it has one, which `options` may say otherwise; else a note
   std::vector<ProviderOption> options;
 };
 

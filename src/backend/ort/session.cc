@@ -79,6 +79,34 @@ Result<std::vector<Candidate>> Candidates(const Runtime& runtime, const Choice& 
   return out;
 }
 
+namespace {
+
+// Speed against power as providers name it (their own documentation).
+struct PowerRow {
+  const char *provider, *key, *burst, *balanced, *low;
+};
+constexpr PowerRow kPowerRows[] = {
+    {"QNNExecutionProvider", "htp_performance_mode", "burst", "balanced", "low_power_saver"},
+};
+
+// The choice with its power as an option of these providers; who has none leaves a note.
+Choice WithPower(const Choice& choice, const std::vector<Candidate>& candidates, std::vector<std::string>& notes) {
+  if (choice.power == Power::kAsItIs) return choice;
+  Choice out = choice;
+  for (const Candidate& c : candidates) {
+    const auto* row = std::find_if(std::begin(kPowerRows), std::end(kPowerRows), [&](const PowerRow& r) { return c.name == r.provider; });
+    if (row == std::end(kPowerRows)) {
+      notes.push_back(c.name + ": has no mode of power that is known here");
+      continue;
+    }
+    const char* value = choice.power == Power::kBurst ? row->burst : choice.power == Power::kBalanced ? row->balanced : row->low;
+    out.options.insert(out.options.begin(), {c.name, row->key, value});
+  }
+  return out;
+}
+
+}  // namespace
+
 Status Append(const Runtime& r, OrtSessionOptions* so, const Candidate& c, const Choice& choice) {
   std::vector<const char*> keys, values;
   for (const ProviderOption& o : choice.options) {
@@ -118,11 +146,12 @@ std::vector<std::string> SessionLog::Take() {
   return std::exchange(lines_, {});
 }
 
-Result<OpenSession> MakeSession(const std::shared_ptr<Runtime>& runtime, const std::string& path, const Choice& choice,
+Result<OpenSession> MakeSession(const std::shared_ptr<Runtime>& runtime, const std::string& path, const Choice& asked,
                                 const SessionSetup& setup) {
   const OrtApi& api = runtime->api();
   OpenSession s{runtime, std::make_unique<SessionLog>(), {}, {}, {}};
-  SLM_ASSIGN_OR_RETURN(std::vector<Candidate> candidates, Candidates(*runtime, choice, s.placed.notes));
+  SLM_ASSIGN_OR_RETURN(std::vector<Candidate> candidates, Candidates(*runtime, asked, s.placed.notes));
+  const Choice choice = WithPower(asked, candidates, s.placed.notes);
   for (;;) {
     SLM_ASSIGN_OR_RETURN(const SessionOptions so, BaseOptions(*runtime, *s.log, setup));
     if (!candidates.empty() && !setup.profile.empty())
