@@ -38,6 +38,7 @@ Status CheckSameVocabulary(const OpenedModel& m, const OpenedModel& b, const Eva
 Result<OpenOptions> OptionsOfBase(const EvalOptions& o, const OpenedModel& m) {
   OpenOptions base = OpenForWindows(o, kRows);
   base.model = o.base;
+  base.float_weights = o.base_weights;
   if (!o.base_compute.empty()) base.compute = o.base_compute;
   if (base.memory.empty()) return base;
   SLM_ASSIGN_OR_RETURN(const int64_t all, ParseBytes(base.memory));

@@ -24,6 +24,7 @@ struct EvalOptions {
   bool chat = false, run_code = false;
   // of kld, the base also of tasks
   std::string base, base_compute;  // the second empty: as the model's
+  backend::FloatWeights base_weights = backend::FloatWeights::kPacked;
   std::optional<double> max_kld;
 };
 

@@ -37,6 +37,7 @@ Result<backend::CpuOptions> CpuOptionsOf(const OpenOptions& o, const model::Mode
   const char* forced = std::getenv("SLM_FORCE_ISA");
   SLM_ASSIGN_OR_RETURN(c.isa, ChooseIsa(DetectCpu(), forced ? forced : ""));
   c.logits = o.logits;
+  c.float_weights = o.float_weights;
   if (o.chunk > 0) c.chunk = o.chunk;
   if (!o.memory.empty()) {
     SLM_ASSIGN_OR_RETURN(c.memory_budget_bytes, ParseBytes(o.memory));
