@@ -20,6 +20,7 @@
 #include "quant/quant.h"
 #include "quantize_folder.h"
 #include "quantize_json.h"
+#include "quantize_losses.h"
 #include "quantize_run.h"
 #include "rotated_gguf.h"
 #include "store.h"
@@ -33,7 +34,7 @@ using nlohmann::ordered_json;
 struct QuantizeOptions {
   std::string source, out, recipe = "fast", to = "gguf", type, head, search, fold, weights, codes, inputs, memory, scheme, activations,
                            ranges, rotate;
-  std::vector<std::string> types;
+  std::vector<std::string> types, losses;
   int bits = 0, group = 0, n_threads = 0;
   double bpw = 0, body_bpw = -1, most_energy = -1, damping = 0;
   bool requantize = false, print_recipe = false, symmetric = false;
@@ -189,6 +190,11 @@ Status CheckOutputs(const QuantizeOptions& o, const std::string& source) {
 }
 
 Result<int> Quantize(const QuantizeOptions& o, Io& io) {
+  if (!o.losses.empty()) {
+    if (o.source.empty() || !o.out.empty())
+      return Error(Code::kInvalidArgument, "--losses measures a SRC and writes nothing", "name the source, and leave -o out");
+    return ReportLosses({o.source, o.losses, o.search == "rtn" ? quant::Search::kNearest : quant::Search::kRefit, ThreadsOr(o.n_threads)}, io);
+  }
   SLM_ASSIGN_OR_RETURN(const quant::Recipe recipe, RecipeOf(o));
   if (!recipe.calibrated() && (o.calibration.is_given || o.damping > 0 || o.most_energy >= 0 || !o.inputs.empty()))
     return Error(Code::kInvalidArgument, "options of calibration, and a run that is not calibrated: " + recipe.name,
@@ -321,6 +327,9 @@ Body DeclareQuantize(CLI::App& app, Io& io) {
   app.add_option("--most-energy", o->most_energy, "of a token, in medians of its sequence; more counts less; 0: no limit")
       ->check(NumberIn(0, 1e9))
       ->group(group);
+  app.add_option("--losses", o->losses,
+                 "writes nothing: what each of these types and schemes loses of every float matrix of SRC, whatever its architecture")
+      ->delimiter(',');
   AddMemory(app, o->memory);
   AddThreads(app, o->n_threads);
   AddGate(app, o->gate);
