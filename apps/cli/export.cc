@@ -76,7 +76,8 @@ Result<int> Export(const ExportOptions& o, Io& io) {
     return Error(Code::kInvalidArgument, "--ctx is of --to genai and --to qdq", "leave it out");
   if (o.to != "qdq" && (o.qdq_is_given || o.qdq.calibration.is_given))
     return Error(Code::kInvalidArgument,
-                 "--recipe, --print-recipe, --weights, --chunk, --activations, --range-margin and calibration are of --to qdq", "leave them out");
+                 "--recipe, --print-recipe, --weights, --chunk, --activations, --range-margin and calibration are of --to qdq",
+                 "leave them out");
   if (o.to == "onnx") return ExportOnnx(path, o.out, io);
   SLM_ASSIGN_OR_RETURN(const auto model, model::LoadModel(path));
   if (o.to == "genai") return ExportGenAi(model, {.out = o.out, .context = o.context, .exact = o.exact}, io);
@@ -113,7 +114,8 @@ void AddQdq(CLI::App& app, ExportOptions& o) {
   CLI::Option* weights = app.add_option("--weights", o.qdq.weights,
                                         "w4-g32: 4 bits in blocks of 32 (LPBQ); w4-channel: a scale a row; both with 8 bits for the head "
                                         "and down projections; w8: 8 bits, a scale a row; f32: nothing is quantized");
-  add(app.add_option("--recipe", o.recipe, "npu: symmetric 4 bits in blocks, 8 for the head and down projections, static 16-bit activations")
+  add(app.add_option("--recipe", o.recipe,
+                     "npu: symmetric 4 bits in blocks, 8 for the head and down projections, static 16-bit activations")
           ->capture_default_str()
           ->check(CLI::IsMember({"npu"})));
   add(app.add_flag("--print-recipe", o.print_recipe, "prints the recipe with all choices, as JSON, and ends"));

@@ -21,8 +21,8 @@
 #include "open_model.h"
 #include "output_file.h"
 #include "progress.h"
-#include "quantize_json.h"
 #include "quant/static/static.h"
+#include "quantize_json.h"
 #include "tokenizer_files.h"
 #include "work/part_folder.h"
 
@@ -158,9 +158,10 @@ class QdqExport {
                       "million): --weights w8 or w4-g32 cost less",
                       weights / 1'000'000));
     if (r_.weights == "w4-g32" && weights < kEnoughForBlocks)
-      notes_.push_back(fmt::format("4 bits cost models below 360 million weights a part of their quality (this one has {} million): --weights w8 "
-                                   "costs less, with almost twice the bytes",
-                                   weights / 1'000'000));
+      notes_.push_back(
+          fmt::format("4 bits cost models below 360 million weights a part of their quality (this one has {} million): --weights w8 "
+                      "costs less, with almost twice the bytes",
+                      weights / 1'000'000));
     return Ok();
   }
 
@@ -246,8 +247,7 @@ class QdqExport {
 }  // namespace
 
 ordered_json QdqRecipeJson(const QdqRequest& r) {
-  if (r.weights == "f32")
-    return {{"recipe", nullptr}, {"weights", r.weights}, {"activations", "float32"}, {"cache", "float32"}};
+  if (r.weights == "f32") return {{"recipe", nullptr}, {"weights", r.weights}, {"activations", "float32"}, {"cache", "float32"}};
   const quant::StaticRecipe recipe = RecipeOf(r.weights);
   return {{"recipe", recipe.how.name},
           {"weights", r.weights},

@@ -11,10 +11,10 @@
 namespace slm::cli {
 
 struct QdqRequest {
-  std::string out;             // the folder; new or empty
+  std::string out;                 // the folder; new or empty
   std::string weights = "w4-g32";  // a name of kQdqWeights
-  int context = 0;             // slots of the cache; 0: 2048, or the model's own where that is less
-  int chunk = 64;              // tokens of the prefill graph
+  int context = 0;                 // slots of the cache; 0: 2048, or the model's own where that is less
+  int chunk = 64;                  // tokens of the prefill graph
   int activation_bits = 16;
   double margin = 1.5;  // of ranges
   int n_threads = 0;

@@ -46,7 +46,7 @@ struct OpenOptions {
   std::string memory;  // budget: "600M", "2G" or bytes; empty: none
   backend::LogitsOf logits = backend::LogitsOf::kLastToken;
   backend::FloatWeights float_weights = backend::FloatWeights::kPacked;  // of the cpu back end
-  int chunk = 0;  // tokens of one Forward at most; 0: the back end's default
+  int chunk = 0;                                                         // tokens of one Forward at most; 0: the back end's default
 };
 // A model's own context can be 128k tokens, whose cache would not fit a small device: more than this is asked for by name.
 inline constexpr int kDefaultContext = 4096;

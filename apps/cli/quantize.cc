@@ -125,6 +125,9 @@ Result<quant::Recipe> RecipeOf(const QuantizeOptions& o) {
   for (const auto& [bits, name] : kOfBits)
     if (o.bits == bits) type = name;
   const TypeChoice& body = TypeNamed(type);
+  if (r.grids == quant::WeightGrids::kNpu && !IsFolderFormat(o.to))
+    return Error(Code::kInvalidArgument, "--recipe npu: a GGUF file holds no LPBQ blocks, and no rows of 8 bits beside them",
+                 "add --to compressed-tensors for a folder; slm export --to qdq writes graphs with this recipe");
   if (IsFolderFormat(o.to)) {
     if (!o.type.empty() || !o.head.empty() || o.bpw > 0 || o.body_bpw >= 0 || !o.types.empty())
       return Error(Code::kInvalidArgument, "--type, --types, --head, --bpw and --body-bpw are of --to gguf",
@@ -194,7 +197,8 @@ Result<int> Quantize(const QuantizeOptions& o, Io& io) {
   if (!o.losses.empty()) {
     if (o.source.empty() || !o.out.empty())
       return Error(Code::kInvalidArgument, "--losses measures a SRC and writes nothing", "name the source, and leave -o out");
-    return ReportLosses({o.source, o.losses, o.search == "rtn" ? quant::Search::kNearest : quant::Search::kRefit, ThreadsOr(o.n_threads)}, io);
+    return ReportLosses({o.source, o.losses, o.search == "rtn" ? quant::Search::kNearest : quant::Search::kRefit, ThreadsOr(o.n_threads)},
+                        io);
   }
   SLM_ASSIGN_OR_RETURN(const quant::Recipe recipe, RecipeOf(o));
   if (!recipe.calibrated() && (o.calibration.is_given || o.damping > 0 || o.most_energy >= 0 || !o.inputs.empty()))
@@ -263,7 +267,9 @@ Body DeclareQuantize(CLI::App& app, Io& io) {
   app.add_option("-o,--out", o->out, "file to write, or folder");
   std::vector<std::string> recipes;
   for (const quant::Recipe& r : quant::Recipes()) recipes.push_back(r.name);
-  app.add_option("--recipe", o->recipe, "fast: no calibration; default: calibrated, minutes; best: more steps, longer")
+  app.add_option("--recipe", o->recipe,
+                 "fast: no calibration; default: calibrated, minutes; best: more steps, longer; npu: folders with what "
+                 "accelerators of integers take")
       ->capture_default_str()
       ->check(CLI::IsMember(recipes));
   std::vector<std::string> to = FolderFormats();

@@ -22,11 +22,14 @@ struct Cell {
   std::string why;
 };
 
-ordered_json Decibel(const quant::RoundingLoss& l) { return std::isfinite(l.sqnr_db()) ? ordered_json(l.sqnr_db()) : ordered_json(nullptr); }
+ordered_json Decibel(const quant::RoundingLoss& l) {
+  return std::isfinite(l.sqnr_db()) ? ordered_json(l.sqnr_db()) : ordered_json(nullptr);
+}
 
 ordered_json CellJson(const std::string& scheme, const Cell& c) {
   if (!c.loss) return {{"scheme", scheme}, {"stored", nullptr}, {"why", c.why}};
-  return {{"scheme", scheme}, {"stored", c.loss->stored}, {"bits", c.loss->bits}, {"error", c.loss->error()}, {"sqnr_db", Decibel(*c.loss)}};
+  return {
+      {"scheme", scheme}, {"stored", c.loss->stored}, {"bits", c.loss->bits}, {"error", c.loss->error()}, {"sqnr_db", Decibel(*c.loss)}};
 }
 
 std::string CellText(const Cell& c, const std::string& scheme) {

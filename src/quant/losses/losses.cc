@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "quant/ggml_blocks.h"
+#include "quant/row_sums.h"
 
 namespace slm::quant {
 namespace {
@@ -31,7 +32,8 @@ struct Kept {
 Result<Kept> KeptOf(const RoundingScheme& s, int64_t width) {
   if (s.dtype != DType::kCount) {
     const DType fitting = FittingType(s.dtype, width);
-    return Kept{StoredForm::Of(fitting), Lower(Info(fitting).name), 8.0 * static_cast<double>(Info(fitting).block_bytes) / Info(fitting).block};
+    return Kept{StoredForm::Of(fitting), Lower(Info(fitting).name),
+                8.0 * static_cast<double>(Info(fitting).block_bytes) / Info(fitting).block};
   }
   WeightScheme scheme = s.scheme;
   if (scheme.storage == Storage::kGrid || scheme.storage == Storage::kLpbq) {
@@ -41,27 +43,9 @@ Result<Kept> KeptOf(const RoundingScheme& s, int64_t width) {
     return Error(Code::kUnsupported, fmt::format("{}: a width of {} does not divide into groups of {}", s.name, width, scheme.group),
                  "leave the scheme out");
   }
-  StoredForm form = scheme.storage == Storage::kGrid ? StoredForm::Of(FormOf(scheme, width, Store::kF16))
-                                                     : StoredForm::Of(scheme.storage, scheme.group);
+  StoredForm form =
+      scheme.storage == Storage::kGrid ? StoredForm::Of(FormOf(scheme, width, Store::kF16)) : StoredForm::Of(scheme.storage, scheme.group);
   return Kept{form, SchemeName(scheme), BitsPerWeight(scheme, width)};
-}
-
-struct RowSums {
-  double lost = 0, power = 0;
-};
-
-double Squares(std::span<const float> v) {
-  double sum = 0;
-  for (const float x : v) sum += static_cast<double>(x) * static_cast<double>(x);
-  return sum;
-}
-double Lost(std::span<const float> w, std::span<const float> stored) {
-  double sum = 0;
-  for (size_t i = 0; i < w.size(); ++i) {
-    const double d = static_cast<double>(w[i]) - static_cast<double>(stored[i]);
-    sum += d * d;
-  }
-  return sum;
 }
 
 // Each row by itself.
@@ -76,7 +60,7 @@ std::vector<RowSums> ByRow(const Tensor& t, const StoredForm& form, Search searc
       s.power = Squares(row);
       if (!std::isfinite(s.power)) continue;
       StoreRow(form, search, row, nullptr, stored.data());
-      s.lost = Lost(row, stored);
+      s.lost = SquaresLost(row, stored);
     }
   };
   team.Run(work);
@@ -95,7 +79,7 @@ std::vector<RowSums> Whole(const Tensor& t, const StoredForm& form, Search searc
   std::vector<float> stored(static_cast<size_t>(width));
   for (int64_t i = 0; i < rows; ++i) {
     coded.Values(i, stored.data());
-    sums[static_cast<size_t>(i)].lost = Lost(row(i), stored);
+    sums[static_cast<size_t>(i)].lost = SquaresLost(row(i), stored);
   }
   return sums;
 }
@@ -116,9 +100,7 @@ Result<RoundingScheme> ParseRounding(std::string_view name) {
 }
 
 double RoundingLoss::error() const { return power > 0 ? std::sqrt(lost / power) : 0.0; }
-double RoundingLoss::sqnr_db() const {
-  return lost > 0 ? 10 * std::log10(power / lost) : std::numeric_limits<double>::infinity();
-}
+double RoundingLoss::sqnr_db() const { return lost > 0 ? 10 * std::log10(power / lost) : std::numeric_limits<double>::infinity(); }
 
 bool IsFloatMatrix(const Tensor& t) {
   const bool is_float = t.dtype == DType::kF32 || t.dtype == DType::kF16 || t.dtype == DType::kBF16;
