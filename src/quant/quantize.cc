@@ -11,8 +11,8 @@
 #include "quant/calibrate.h"
 #include "quant/calibrated_tensors.h"
 #include "quant/ggml_blocks.h"
-#include "quant/row_sums.h"
 #include "quant/quant.h"
+#include "quant/row_sums.h"
 
 namespace slm::quant {
 namespace {
