@@ -97,7 +97,9 @@ OpenOptions OpenForWindows(const EvalOptions& o, int chunk) {
     open.context_from = "--window";
   }
   open.logits = backend::LogitsOf::kAllTokens;
-  open.chunk = std::min(o.window + 1, chunk);  // rows of logits that memory is taken for
+  // Rows of logits that memory is taken for. Calls of one length: the token that a window has over would read all weights for itself.
+  const int tokens = o.window + 1, calls = std::max(1, (tokens + chunk / 2) / chunk);
+  open.chunk = (tokens + calls - 1) / calls;
   return open;
 }
 

@@ -37,6 +37,7 @@ Status CheckSameVocabulary(const OpenedModel& m, const OpenedModel& b, const Eva
 // The base gets what the model left of the memory budget.
 Result<OpenOptions> OptionsOfBase(const EvalOptions& o, const OpenedModel& m) {
   OpenOptions base = OpenBase(o, OpenForWindows(o, kRows));
+  base.float_weights = o.base_weights;
   SLM_ASSIGN_OR_RETURN(base.memory, MemoryLeft(base, m));
   return base;
 }

@@ -24,6 +24,7 @@ struct EvalOptions {
   bool chat = false, run_code = false;
   // of kld, the base also of tasks
   std::string base, base_compute, base_device;  // the last two empty: as the model's
+  backend::FloatWeights base_weights = backend::FloatWeights::kPacked;
   std::optional<double> max_kld;
 };
 
@@ -36,7 +37,7 @@ struct EvalText {
 // `option` is the one that named it.
 Result<EvalText> OpenText(const std::string& path, const char* option = "--text");
 
-// Options for opening a model that gives every token's logits, at most `chunk` rows at a time, with the context that windows take.
+// Options for opening a model that gives every token's logits, about `chunk` rows at a time, with the context that windows take.
 OpenOptions OpenForWindows(const EvalOptions& options, int chunk);
 
 // The begin token of a window, -1 for none. `mode`: auto (what the tokenizer asks for), always, known (always where there is one), never.

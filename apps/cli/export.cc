@@ -28,6 +28,8 @@ struct ExportOptions {
   bool exact = false;
   QdqRequest qdq;
   bool qdq_is_given = false;  // one of its own options
+  std::string recipe = "npu";
+  bool print_recipe = false;
 };
 
 Result<backend::PackageReport> WriteFile(const graph::Graph& g, const ExportOptions& o, Io& io) {
@@ -62,13 +64,19 @@ Result<int> ExportGguf(std::shared_ptr<model::Model> model, const ExportOptions&
 }
 
 Result<int> Export(const ExportOptions& o, Io& io) {
+  if (o.print_recipe && o.to == "qdq") {
+    io.Print(QdqRecipeJson(o.qdq).dump(2) + "\n");
+    return int{kExitOk};
+  }
+  if (o.model.empty() || o.out.empty()) return Error(Code::kInvalidArgument, "a MODEL and -o OUT are needed", "slm export --help");
   SLM_ASSIGN_OR_RETURN(const std::string path, ResolveModel(io, o.model));
   SLM_RETURN_IF_ERROR(RefuseModelFile(o.out, path, Neighbours::kShards));
   if (o.to != "genai" && o.exact) return Error(Code::kInvalidArgument, "--exact is of --to genai", "leave it out");
   if (o.to != "genai" && o.to != "qdq" && o.context > 0)
     return Error(Code::kInvalidArgument, "--ctx is of --to genai and --to qdq", "leave it out");
   if (o.to != "qdq" && (o.qdq_is_given || o.qdq.calibration.is_given))
-    return Error(Code::kInvalidArgument, "--weights, --chunk, --activations, --range-margin and calibration are of --to qdq",
+    return Error(Code::kInvalidArgument,
+                 "--recipe, --print-recipe, --weights, --chunk, --activations, --range-margin and calibration are of --to qdq",
                  "leave them out");
   if (o.to == "onnx") return ExportOnnx(path, o.out, io);
   SLM_ASSIGN_OR_RETURN(const auto model, model::LoadModel(path));
@@ -104,8 +112,13 @@ Result<int> Export(const ExportOptions& o, Io& io) {
 void AddQdq(CLI::App& app, ExportOptions& o) {
   const auto add = [&](CLI::Option* option) { option->group("qdq")->each([&o](const std::string&) { o.qdq_is_given = true; }); };
   CLI::Option* weights = app.add_option("--weights", o.qdq.weights,
-                                        "w8: 8 bits, a scale a row; w4-channel: 4 bits of it; w4-g32: 4 bits in blocks of 32 (LPBQ); both "
-                                        "with 8 bits for the head and down projections; f32: nothing is quantized");
+                                        "w4-g32: 4 bits in blocks of 32 (LPBQ); w4-channel: a scale a row; both with 8 bits for the head "
+                                        "and down projections; w8: 8 bits, a scale a row; f32: nothing is quantized");
+  add(app.add_option("--recipe", o.recipe,
+                     "npu: symmetric 4 bits in blocks, 8 for the head and down projections, static 16-bit activations")
+          ->capture_default_str()
+          ->check(CLI::IsMember({"npu"})));
+  add(app.add_flag("--print-recipe", o.print_recipe, "prints the recipe with all choices, as JSON, and ends"));
   add(weights->capture_default_str()->check(CLI::IsMember(std::vector<std::string>(std::begin(kQdqWeights), std::end(kQdqWeights)))));
   add(app.add_option("--chunk", o.qdq.chunk, "tokens of the prefill graph")
           ->capture_default_str()
@@ -121,14 +134,14 @@ void AddQdq(CLI::App& app, ExportOptions& o) {
 
 Body DeclareExport(CLI::App& app, Io& io) {
   auto o = std::make_shared<ExportOptions>();
-  app.add_option("MODEL", o->model, "path of a GGUF file, Hugging Face folder or ONNX file, or a name in the store")->required();
+  app.add_option("MODEL", o->model, "path of a GGUF file, Hugging Face folder or ONNX file, or a name in the store");
   app.add_option("--to", o->to,
                  "package: weights as the CPU kernels read them, mapped at start; gguf: a Hugging Face folder as one file that llama.cpp "
                  "reads too, no value changed; genai: a folder for ONNX Runtime GenAI; qdq: a folder with graphs of fixed shapes for NPUs; "
                  "onnx: an ONNX file anew, its weights in one aligned file beside it")
       ->capture_default_str()
       ->check(CLI::IsMember({"package", "gguf", "genai", "qdq", "onnx"}));
-  app.add_option("-o,--out", o->out, "file to write; genai, qdq: folder")->required();
+  app.add_option("-o,--out", o->out, "file to write; genai, qdq: folder");
   app.add_option("-c,--ctx", o->context, "most tokens of context; 0: genai: the model's own, qdq: 2048")
       ->capture_default_str()
       ->check(FromZero());

@@ -19,6 +19,7 @@
 #include "output_file.h"
 #include "progress.h"
 #include "quant/static/static.h"
+#include "quantize_json.h"
 #include "tokenizer_files.h"
 #include "work/part_folder.h"
 
@@ -28,22 +29,10 @@ using nlohmann::ordered_json;
 
 constexpr int kUsualContext = 2048;
 
-quant::WeightScheme Channel(int bits) {
-  return {.storage = quant::Storage::kGrid, .grid = quant::Scheme::kSymmetric, .bits = bits, .group = 0};
-}
-
-quant::StaticRecipe RecipeNamed(const std::string& weights) {
-  const auto& all = quant::Recipes();
-  const auto named = [&](const char* name) {
-    return *std::find_if(all.begin(), all.end(), [&](const quant::Recipe& r) { return r.name == name; });
-  };
-  quant::StaticRecipe r{.body = Channel(8), .down = Channel(8), .head = Channel(8), .how = named("fast")};
-  r.how.sequences = 8;  // for ranges; codes of 8 bits are not calibrated
-  if (weights == "w8") return r;
-  r.how = named("default");  // 4 bits need error feedback; the head and what a massive activation enters stay at 8
-  r.how.fold = false;
-  r.body = weights == "w4-channel" ? Channel(4) : quant::WeightScheme{.storage = quant::Storage::kLpbq, .group = 32};
-  return r;
+// Of a name of kQdqWeights other than f32.
+quant::StaticRecipe RecipeOf(const std::string& weights) {
+  if (weights == "w8") return quant::NpuRecipe(quant::NpuWeights::kChannel8);
+  return quant::NpuRecipe(weights == "w4-channel" ? quant::NpuWeights::kChannel4 : quant::NpuWeights::kBlocks4);
 }
 
 // The token that every sequence begins with: the model's begin token, whose keys and values the folder holds. -1: it has none.
@@ -112,7 +101,7 @@ class QdqExport {
   }
 
   Status Calibrate() {
-    const quant::StaticRecipe recipe = RecipeNamed(r_.weights);
+    const quant::StaticRecipe recipe = RecipeOf(r_.weights);
     CalibrationOptions options = r_.calibration;
     if (options.sequences == 0) options.sequences = recipe.how.sequences;
     SLM_ASSIGN_OR_RETURN(quant::CalibrationText text, ReadCalibration(io_, *m_, options));
@@ -156,14 +145,17 @@ class QdqExport {
     int64_t weights = 0;
     for (const auto& [tensor, m] : made.matrices) weights += m.rows * m.width;
     calibrated_.matrices = std::move(made.matrices);
-    manifest_.schemes = {quant::SchemeName(recipe.body), quant::SchemeName(recipe.down), quant::SchemeName(recipe.head)};
-    manifest_.codes = recipe.how.gptq ? "gptq" : "refit";
     notes_.insert(notes_.end(), made.notes.begin(), made.notes.end());
-    constexpr int64_t kEnough = 1'000'000'000;
-    if (r_.weights == "w4-channel" && weights < kEnough)
+    constexpr int64_t kEnoughForRows = 1'000'000'000, kEnoughForBlocks = 360'000'000;
+    if (r_.weights == "w4-channel" && weights < kEnoughForRows)
       notes_.push_back(
           fmt::format("4 bits with one scale a row cost models below a billion weights much of their quality (this one has {} "
                       "million): --weights w8 or w4-g32 cost less",
+                      weights / 1'000'000));
+    if (r_.weights == "w4-g32" && weights < kEnoughForBlocks)
+      notes_.push_back(
+          fmt::format("4 bits cost models below 360 million weights a part of their quality (this one has {} million): --weights w8 "
+                      "costs less, with almost twice the bytes",
                       weights / 1'000'000));
     return Ok();
   }
@@ -243,6 +235,22 @@ class QdqExport {
 };
 
 }  // namespace
+
+ordered_json QdqRecipeJson(const QdqRequest& r) {
+  if (r.weights == "f32") return {{"recipe", nullptr}, {"weights", r.weights}, {"activations", "float32"}, {"cache", "float32"}};
+  const quant::StaticRecipe recipe = RecipeOf(r.weights);
+  return {{"recipe", recipe.how.name},
+          {"weights", r.weights},
+          {"matrices", quant::SchemeName(recipe.body)},
+          {"down_projections", quant::SchemeName(recipe.down)},
+          {"head", quant::SchemeName(recipe.head)},
+          {"codes", recipe.how.gptq ? "gptq" : "refit"},
+          {"activations", "uint16"},
+          {"cache", "int16"},
+          {"ranges", {{"rule", "least and most, prefix left out"}, {"margin", r.margin}}},
+          {"sequences", r.calibration.sequences > 0 ? r.calibration.sequences : recipe.how.sequences},
+          {"calibration", CalibrationJson(recipe.how)}};
+}
 
 Result<int> ExportQdq(std::shared_ptr<model::Model> model, const QdqRequest& request, Io& io) {
   return QdqExport(std::move(model), request, io).Run();

@@ -57,21 +57,10 @@ Result<FileDigests> DigestsOf(const model::Model& m, const Io& io) {
 
 ordered_json ManifestOf(const QdqManifest& m, const model::Model& model, const QdqRequest& r, const exporter::StaticModel& built) {
   const model::ModelConfig& c = model.config;
-  const bool quantized = !m.schemes.empty();
   ordered_json source = ordered_json::array();
   for (const auto& [file, sha256] : m.source) source.push_back({{"file", file}, {"sha256", sha256}});
   ordered_json files = ordered_json::object();
   for (const auto& [file, sha256] : m.files) files[file] = sha256;
-  ordered_json recipe = {{"weights", r.weights}};
-  if (quantized) {
-    recipe["matrices"] = m.schemes[0];
-    recipe["down_projections"] = m.schemes[1];
-    recipe["head"] = m.schemes[2];
-    recipe["codes"] = m.codes;
-  }
-  recipe["activations"] = quantized ? "uint16" : "float32";
-  recipe["cache"] = quantized ? "int16" : "float32";
-  if (quantized) recipe["ranges"] = {{"rule", "least and most, prefix left out"}, {"margin", r.margin}};
   ordered_json inputs = ordered_json::array();
   for (const StaticInput& input : built.inputs) inputs.push_back(InputJson(input, built));
   const bool has_prefix = !built.prefix_tokens.empty();
@@ -97,7 +86,7 @@ ordered_json ManifestOf(const QdqManifest& m, const model::Model& model, const Q
           {"version", 1},
           {"producer", "slmkit " SLM_VERSION},
           {"source", std::move(source)},
-          {"recipe", std::move(recipe)},
+          {"recipe", QdqRecipeJson(r)},
           {"calibration", m.text ? TextJson(*m.text) : ordered_json(nullptr)},
           {"model",
            {{"architecture", c.architecture},

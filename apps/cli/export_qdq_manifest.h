@@ -18,8 +18,6 @@ struct QdqManifest {
   int context = 0;
   FileDigests source;
   FileDigests files;                           // of the folder: what no runtime of an NPU checks
-  std::vector<std::string> schemes;            // of the layers' matrices, their down projections, the head; empty: f32
-  std::string codes;                           // how they were chosen
   std::optional<quant::CalibrationText> text;  // absent: not calibrated
   std::vector<std::string> notes;
 };

@@ -37,6 +37,7 @@ Result<backend::CpuOptions> CpuOptionsOf(const OpenOptions& o, const model::Mode
   c.compute = o.compute == "f32" ? backend::ComputeMode::kF32 : backend::ComputeMode::kNative;
   SLM_ASSIGN_OR_RETURN(c.isa, IsaOfEnvironment(DetectCpu()));
   c.logits = o.logits;
+  c.float_weights = o.float_weights;
   if (o.chunk > 0) c.chunk = o.chunk;
   if (!o.memory.empty()) {
     SLM_ASSIGN_OR_RETURN(c.memory_budget_bytes, ParseBytes(o.memory));

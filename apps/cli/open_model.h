@@ -50,7 +50,8 @@ struct OpenOptions {
   std::vector<std::string> passes_off;
   std::string memory;  // budget: "600M", "2G" or bytes; empty: none
   backend::LogitsOf logits = backend::LogitsOf::kLastToken;
-  int chunk = 0;  // tokens of one Forward at most; 0: the back end's default
+  backend::FloatWeights float_weights = backend::FloatWeights::kPacked;  // of the cpu back end
+  int chunk = 0;                                                         // tokens of one Forward at most; 0: the back end's default
 };
 // A model's own context can be 128k tokens, whose cache would not fit a small device: more than this is asked for by name.
 inline constexpr int kDefaultContext = 4096;

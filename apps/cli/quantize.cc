@@ -18,6 +18,7 @@
 #include "quant/quant.h"
 #include "quantize_folder.h"
 #include "quantize_json.h"
+#include "quantize_losses.h"
 #include "quantize_run.h"
 #include "rotated_gguf.h"
 #include "store.h"
@@ -31,7 +32,7 @@ using nlohmann::ordered_json;
 struct QuantizeOptions {
   std::string source, out, recipe = "fast", to = "gguf", type, head, search, fold, weights, codes, inputs, memory, scheme, activations,
                            ranges, rotate;
-  std::vector<std::string> types;
+  std::vector<std::string> types, losses;
   int bits = 0, group = 0, n_threads = 0;
   double bpw = 0, body_bpw = -1, most_energy = -1, damping = 0;
   bool requantize = false, print_recipe = false, symmetric = false;
@@ -122,6 +123,9 @@ Result<quant::Recipe> RecipeOf(const QuantizeOptions& o) {
   for (const auto& [bits, name] : kOfBits)
     if (o.bits == bits) type = name;
   const TypeChoice& body = TypeNamed(type);
+  if (r.grids == quant::WeightGrids::kNpu && !IsFolderFormat(o.to))
+    return Error(Code::kInvalidArgument, "--recipe npu: a GGUF file holds no LPBQ blocks, and no rows of 8 bits beside them",
+                 "add --to compressed-tensors for a folder; slm export --to qdq writes graphs with this recipe");
   if (IsFolderFormat(o.to)) {
     if (!o.type.empty() || !o.head.empty() || o.bpw > 0 || o.body_bpw >= 0 || !o.types.empty())
       return Error(Code::kInvalidArgument, "--type, --types, --head, --bpw and --body-bpw are of --to gguf",
@@ -188,6 +192,12 @@ Status CheckOutputs(const QuantizeOptions& o, const std::string& source) {
 }
 
 Result<int> Quantize(const QuantizeOptions& o, Io& io) {
+  if (!o.losses.empty()) {
+    if (o.source.empty() || !o.out.empty())
+      return Error(Code::kInvalidArgument, "--losses measures a SRC and writes nothing", "name the source, and leave -o out");
+    return ReportLosses({o.source, o.losses, o.search == "rtn" ? quant::Search::kNearest : quant::Search::kRefit, ThreadsOr(o.n_threads)},
+                        io);
+  }
   SLM_ASSIGN_OR_RETURN(const quant::Recipe recipe, RecipeOf(o));
   if (!recipe.calibrated() && (o.calibration.is_given || o.damping > 0 || o.most_energy >= 0 || !o.inputs.empty()))
     return Error(Code::kInvalidArgument, "options of calibration, and a run that is not calibrated: " + recipe.name,
@@ -254,7 +264,9 @@ Body DeclareQuantize(CLI::App& app, Io& io) {
   app.add_option("-o,--out", o->out, "file to write, or folder");
   std::vector<std::string> recipes;
   for (const quant::Recipe& r : quant::Recipes()) recipes.push_back(r.name);
-  app.add_option("--recipe", o->recipe, "fast: no calibration; default: calibrated, minutes; best: more steps, longer")
+  app.add_option("--recipe", o->recipe,
+                 "fast: no calibration; default: calibrated, minutes; best: more steps, longer; npu: folders with what "
+                 "accelerators of integers take")
       ->capture_default_str()
       ->check(CLI::IsMember(recipes));
   std::vector<std::string> to = FolderFormats();
@@ -319,6 +331,9 @@ Body DeclareQuantize(CLI::App& app, Io& io) {
   app.add_option("--most-energy", o->most_energy, "of a token, in medians of its sequence; more counts less; 0: no limit")
       ->check(NumberIn(0, 1e9))
       ->group(group);
+  app.add_option("--losses", o->losses,
+                 "writes nothing: what each of these types and schemes loses of every float matrix of SRC, whatever its architecture")
+      ->delimiter(',');
   AddMemory(app, o->memory);
   AddThreads(app, o->n_threads);
   AddGate(app, o->gate);

@@ -13,6 +13,7 @@
 #include "output_file.h"
 #include "progress.h"
 #include "quant/folder/folder.h"
+#include "quant/static/static.h"
 #include "quantize_json.h"
 #include "telemetry/telemetry.h"
 #include "work/part_folder.h"
@@ -49,6 +50,11 @@ quant::FolderRecipe RecipeOf(const FolderRequest& q) {
   for (const auto& [name, rule] : kRanges)  // "measured" is none of them
     if (q.ranges == name || (q.ranges.empty() && rule == quant::RangeRule::kMinMax)) r.range = rule;
   if (!q.scheme.empty()) (void)quant::SetScheme(q.scheme, &r);  // CheckFolderRequest has seen it
+  if (q.recipe.grids == quant::WeightGrids::kNpu) {
+    const quant::StaticRecipe npu = quant::NpuRecipe();
+    if (q.scheme.empty()) (void)quant::SetScheme(quant::SchemeName(npu.body), &r);
+    if (const bool same = r.bits == npu.down.bits && r.group == 0 && r.storage == quant::Storage::kGrid; !same) r.down_bits = npu.down.bits;
+  }
   r.symmetric = r.symmetric || rounds;
   return r;
 }
@@ -190,6 +196,24 @@ void PrintText(const Run& run, const ordered_json& j, Io& io) {
 
 }  // namespace
 
+namespace {
+// `named`: what --scheme says.
+Status CheckNpu(const FolderRequest& q, const quant::FolderRecipe& named) {
+  if (q.to != "compressed-tensors")
+    return Error(Code::kInvalidArgument, "--recipe npu: the format " + q.to + " has one grid for all matrices",
+                 "choose --to compressed-tensors, or slm export --to qdq for whole graphs");
+  const bool fp4 = named.storage == quant::Storage::kMxFp4 || named.storage == quant::Storage::kNvFp4;
+  if (q.bits != 0 || q.group != 0 || (!q.scheme.empty() && (!named.symmetric || fp4)))
+    return Error(Code::kInvalidArgument, "--recipe npu has symmetric integers, which --scheme names",
+                 "--scheme lpbq-g32 (its own), w4-sym-channel, w8-sym-channel");
+  if (!q.activations.empty() && q.activations != "float")
+    return Error(Code::kInvalidArgument, "--activations " + q.activations + " is of 8 bits, --recipe npu is for 16",
+                 "leave it out; slm export --to qdq has ranges of 16-bit activations");
+  if (!q.ranges.empty()) return Error(Code::kInvalidArgument, "--ranges, and activations without static ranges", "leave it out");
+  return Ok();
+}
+}  // namespace
+
 const std::vector<std::string>& FolderFormats() {
   static const std::vector<std::string> names = {"awq", "gptq", "gptq-v2", "compressed-tensors"};
   return names;
@@ -201,6 +225,7 @@ bool IsFolderFormat(const std::string& to) {
 Status CheckFolderRequest(const FolderRequest& q) {
   quant::FolderRecipe r;
   if (!q.scheme.empty()) SLM_RETURN_IF_ERROR(quant::SetScheme(q.scheme, &r));
+  if (q.recipe.grids == quant::WeightGrids::kNpu) return CheckNpu(q, r);
   if (!q.scheme.empty() && !r.symmetric && !q.activations.empty() && q.activations != "float")
     return Error(Code::kInvalidArgument, "--scheme " + q.scheme + " has zero points, and rounded activations go with weights without",
                  "name a symmetric one, such as w4-sym-g32 or w8-sym-channel");
@@ -224,6 +249,7 @@ ordered_json FolderRecipeJson(const FolderRequest& q) {
           {"bits", r.bits == 0 ? 4 : r.bits},
           {"group", r.group},
           {"symmetric", r.symmetric},
+          {"down_projections", r.down_bits > 0 ? quant::SchemeName(quant::NpuRecipe().down) : quant::SchemeOf(r)},
           {"activations", activations},
           {"search", q.recipe.search == quant::Search::kRefit ? "refit" : "rtn"},
           {"calibration", CalibrationJson(q.recipe)}};

@@ -79,6 +79,12 @@ void WriteQ6K(const Shared& shared, const Grid* grids, const uint8_t* codes, Byt
 
 }  // namespace
 
+DType FittingType(DType dtype, int64_t width) {
+  if (width % Info(dtype).block == 0) return dtype;
+  if (width % 32 != 0) return DType::kF16;
+  return dtype == DType::kQ6_K ? DType::kQ8_0 : DType::kQ4_1;
+}
+
 bool CanEncode(DType dtype) {
   switch (dtype) {
     case DType::kF32:

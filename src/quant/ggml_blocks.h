@@ -14,6 +14,9 @@ namespace slm::quant {
 // The types that EncodeRow writes: F32, F16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q6_K, MXFP4.
 bool CanEncode(DType dtype);
 
+// `dtype`, or what stands in for it in rows of `width`: for blocks of 256 those of 32, then F16.
+DType FittingType(DType dtype, int64_t width);
+
 // Encodes `w` (a whole number of blocks of `dtype`, finite values) to `out` [RowBytes(dtype, w.size())]. `u` as in ChooseGrid.
 // A value or scale beyond the range of f16 becomes infinite in the bytes: the caller checks what it gets back. Thread-safe.
 void EncodeRow(DType dtype, Search search, std::span<const float> w, const float* u, std::byte* out);

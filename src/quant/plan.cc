@@ -22,13 +22,6 @@ double BitsPer(uint64_t bytes, uint64_t weights) {
   return weights == 0 ? 0 : 8.0 * static_cast<double>(bytes) / static_cast<double>(weights);
 }
 
-// `dtype`, or what stands in for it in rows of `width`.
-DType FittingType(DType dtype, int64_t width) {
-  if (width % Info(dtype).block == 0) return dtype;
-  if (width % 32 != 0) return DType::kF16;
-  return dtype == DType::kQ6_K ? DType::kQ8_0 : DType::kQ4_1;
-}
-
 // What a tensor is for; kCount: nothing that this build knows.
 struct Use {
   Role role = Role::kCount;

@@ -22,9 +22,13 @@ namespace slm::quant {
 // What layers are calibrated on: what the float layers before them compute, or the layers as they will be stored.
 enum class LayerInputs : uint8_t { kFloat, kStored };  // kStored: what then differs from the float model is made up for, too (drift.h)
 
+// What the grids of the matrices are: types of GGUF or a folder's scheme, or those of static/static.h, which a GGUF file cannot hold.
+enum class WeightGrids : uint8_t { kTypes, kNpu };
+
 // What a recipe decides. The defaults are the recipe `fast`.
 struct Recipe {
   std::string name = "fast";
+  WeightGrids grids = WeightGrids::kTypes;
   DType body = DType::kQ4_K;  // matrices of the layers
   DType head = DType::kQ8_0;  // embedding and head; stored once when the model ties them
   Search search = Search::kRefit;

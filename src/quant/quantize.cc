@@ -12,6 +12,7 @@
 #include "quant/calibrated_tensors.h"
 #include "quant/ggml_blocks.h"
 #include "quant/quant.h"
+#include "quant/row_sums.h"
 
 namespace slm::quant {
 namespace {
@@ -53,11 +54,6 @@ DType MostBodyWeights(const Plan& plan) {
     if (most == DType::kF32 || n > weights[most]) most = dtype;
   return most;
 }
-
-// What a thread found in a row.
-struct RowSums {
-  double lost = 0, power = 0;  // sums of squares
-};
 
 class TensorStream {
  public:
@@ -106,15 +102,12 @@ class TensorStream {
       for (int64_t i = mine.begin; i < mine.end; ++i) {
         RowSums& sums = sums_[static_cast<size_t>(i)];
         model::Dequantize(t.dtype, t.data, (first + i) * width, (first + i + 1) * width, s.source.data());
-        for (const float v : s.source) sums.power += static_cast<double>(v) * static_cast<double>(v);
+        sums.power = Squares(s.source);
         if (!std::isfinite(sums.power)) continue;
         const std::span<std::byte> to(bytes_.data() + static_cast<size_t>(i) * row_bytes, row_bytes);
         EncodeRow(c.dtype, search, s.source, PlainErrorWeights(c.dtype, s.source, &s.weights), to.data());
         model::Dequantize(c.dtype, to, 0, width, s.stored.data());
-        for (size_t j = 0; j < s.source.size(); ++j) {
-          const double d = static_cast<double>(s.source[j]) - static_cast<double>(s.stored[j]);
-          sums.lost += d * d;
-        }
+        sums.lost = SquaresLost(s.source, s.stored);
       }
     };
     team_.Run(work);

@@ -14,7 +14,11 @@ const std::vector<Recipe>& Recipes() {
     best.every_candidate = true;
     best.inputs = LayerInputs::kStored;
     best.sequences = 128;
-    return std::vector<Recipe>{fast, standard, best};
+    Recipe npu = standard;  // ranges of activations are those of the float model, so nothing is folded
+    npu.name = "npu";
+    npu.fold = false;
+    npu.grids = WeightGrids::kNpu;
+    return std::vector<Recipe>{fast, standard, best, npu};
   }();
   return kAll;
 }

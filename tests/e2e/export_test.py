@@ -99,9 +99,35 @@ class Export(unittest.TestCase):
         self.export(TINY / "quantized.gguf")
         self.refused(self.out, self.d / "second.slm", 1, "model.slm", "cannot be the source of a package")
 
+    def test_the_recipe_of_graphs_for_npus(self):
+        """Printed without a model; what the manifest says was done is what is printed for the same options."""
+        def printed(*words):
+            r = slm("export", "--to", "qdq", "--print-recipe", *words)
+            self.assertEqual(r.returncode, 0, r.stderr)
+            return json.loads(r.stdout)
+        usual = printed()
+        self.assertEqual({k: usual[k] for k in ("recipe", "matrices", "down_projections", "head", "codes", "activations", "cache")},
+                         {"recipe": "npu", "matrices": "lpbq-g32", "down_projections": "w8-sym-channel", "head": "w8-sym-channel", "codes": "gptq",
+                          "activations": "uint16", "cache": "int16"})
+        self.assertIn("prefix left out", usual["ranges"]["rule"])
+        self.assertEqual(usual, printed("--recipe", "npu"))
+        self.assertEqual(printed("--weights", "w4-channel")["matrices"], "w4-sym-channel")
+        eight = printed("--weights", "w8", "--range-margin", 2, "--calib-seqs", 3)
+        self.assertEqual((eight["matrices"], eight["codes"], eight["ranges"]["margin"], eight["sequences"]), ("w8-sym-channel", "refit", 2, 3))
+        for words in ((), ("--weights", "w8", "--range-margin", 2)):
+            out = self.d / f"q{len(words)}"
+            small = ("--calib-seqs", 4, "--calib-tokens", 32, "--chunk", 32)
+            r = slm("export", TINY / "llama.gguf", "--to", "qdq", "-o", out, *words, *small, "--json")
+            self.assertEqual(r.returncode, 0, r.stderr)
+            self.assertEqual(json.loads((out / "manifest.json").read_text())["recipe"], printed(*words, *small))
+            self.assertEqual(any("360 million" in n for n in json.loads(r.stdout)["notes"]), words == ())
+        r = slm("export", TINY / "llama.gguf", "-o", self.out, "--recipe", "npu")
+        self.assertEqual(r.returncode, 2, r.stderr)
+
     def test_bad_words(self):
         self.refused(self.d / "none.gguf", self.out, 1, "none.gguf")
         self.assertEqual(slm("export", TINY / "llama.gguf").returncode, 2)
+        self.assertEqual(slm("export", "-o", self.out).returncode, 2)
         self.assertEqual(slm("export", TINY / "llama.gguf", "-o", self.out, "--to", "npz").returncode, 2)
 
 

@@ -279,6 +279,49 @@ class Schemes(unittest.TestCase):
         values = [f32(s[i // k * groups + i % k * groups // k] * ((words[i // 8] >> 4 * (i % 8) & 15) - 8)) for i in range(n * k)]
         self.assertEqual(self.dump(out), values)
 
+    def test_the_recipe_npu(self):
+        """Two groups of the config; every value by the packing's formula, scales of blocks as multiples of one number of their row."""
+        report, out = self.quantize(LLAMA, "--recipe", "npu", "--scheme", "lpbq-g16", *self.calib)
+        self.assertEqual((report["recipe"], report["scheme"], report["down_projections"]), ("npu", "lpbq-g16", "w8-sym-channel"))
+        groups = config_of(out)["config_groups"]
+        self.assertEqual([groups[g]["weights"]["num_bits"] for g in ("group_0", "group_1")], [4, 8])
+        self.assertEqual((groups["group_0"]["targets"], groups["group_1"]["targets"]), (["Linear"], [f"model.layers.{i}.mlp.down_proj" for i in (0, 1)]))
+        self.assertEqual((groups["group_1"]["weights"]["strategy"], groups["group_1"]["weights"]["group_size"]), ("channel", None))
+        self.assertEqual([groups[g]["input_activations"] for g in groups], [None, None])
+        ts = tensors(out)
+        for name, bits, most in ((MATRIX, 4, 0.15), ("model.layers.1.mlp.down_proj", 8, 0.01)):
+            s, words = floats(ts[name + ".weight_scale"]), numbers(ts[name + ".weight_packed"])
+            n, k = numbers(ts[name + ".weight_shape"])
+            per, per_row = 32 // bits, ts[name + ".weight_packed"][1][1]
+            groups = len(s) // n
+            code = lambda i, j: (words[i * per_row + j // per] >> bits * (j % per) & (1 << bits) - 1) - (1 << bits - 1)
+            values = [f32(s[i * groups + j * groups // k] * code(i, j)) for i in range(n) for j in range(k)]
+            self.assertEqual(self.dump(out, name + ".weight"), values)
+            self.assertLess(self.error_of(values, self.dump(LLAMA, name + ".weight")), most)
+            if bits == 4:
+                for row in range(n):
+                    unit = max(s[row * groups:(row + 1) * groups]) / 16
+                    for x in s[row * groups:(row + 1) * groups]:
+                        self.assertAlmostEqual(x / unit, round(x / unit), places=4)
+        self.assertTrue(any("gptq" in way for layer in report["layers"] for way in layer["ways"] if "up_proj" in way or "q_proj" in way))
+        self.ok("run", out, "--raw", "-p", "the", "--max-tokens", "4")
+
+    def test_the_recipe_npu_is_printed_and_overridden(self):
+        printed = json.loads(self.ok("quantize", "--recipe", "npu", "--to", "compressed-tensors", "--print-recipe").stdout)
+        self.assertEqual((printed["scheme"], printed["down_projections"], printed["symmetric"], printed["activations"]),
+                         ("lpbq-g32", "w8-sym-channel", True, None))
+        graphs = json.loads(self.ok("export", "--to", "qdq", "--print-recipe").stdout)
+        self.assertEqual((graphs["matrices"], graphs["down_projections"]), (printed["scheme"], printed["down_projections"]))
+        graphs["calibration"].pop("fold"), printed["calibration"].pop("fold")
+        self.assertEqual(graphs["calibration"], printed["calibration"])
+        rows = json.loads(self.ok("quantize", "--recipe", "npu", "--to", "compressed-tensors", "--scheme", "w4-sym-channel", "--print-recipe").stdout)
+        self.assertEqual((rows["scheme"], rows["down_projections"]), ("w4-sym-channel", "w8-sym-channel"))
+        for words, says in ((("--to", "gguf"), "GGUF"), (("--to", "awq"), "awq has one grid"), (("--to", "gptq-v2"), "gptq-v2 has one grid"),
+                            (("--to", "compressed-tensors", "--scheme", "w4-zp-g32"), "symmetric"), (("--to", "compressed-tensors", "--scheme", "nvfp4"), "symmetric"),
+                            (("--to", "compressed-tensors", "--bits", "8"), "--scheme"), (("--to", "compressed-tensors", "--activations", "static"), "16")):
+            self.refused(2, "quantize", LLAMA, "-o", self.d / "x", "--recipe", "npu", *words, says=says)
+            self.assertFalse((self.d / "x").exists())
+
     def test_a_packed_source_keeps_its_own(self):
         _, source = self.quantize(LLAMA, "--bits", "4", "--group", "16", to="awq", out="awq")
         self.refused(1, "quantize", source, "-o", self.d / "x", "--to", "compressed-tensors", "--bits", "8", says="the weights have 4")

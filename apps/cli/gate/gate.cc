@@ -57,6 +57,7 @@ Result<Verdict> Judge(Io& io, const JudgeTask& task, const GateOptions& o, const
   e.open.n_threads = task.n_threads;
   e.open.memory = task.memory;
   e.base = task.source;
+  e.base_weights = backend::FloatWeights::kFile;  // a float model in memory is most of what a run takes
   e.bos = "known";
   e.window = std::min(kWindow, task.context - 1);
   e.max_windows = e.window > 0 ? std::max(1, kTokens / e.window) : 1;

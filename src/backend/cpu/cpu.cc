@@ -41,12 +41,13 @@ class CpuBackend final : public Backend {
     const size_t shared = AddActivations(a, plan_->chunk);
     const size_t padded = a.Add(static_cast<size_t>(plan_->padded_k) * static_cast<size_t>(plan_->chunk) * 4);
     const size_t partial = a.Add(static_cast<size_t>(plan_->partial_floats) * 4);
-    std::vector<size_t> mine, scratch, row, unpack;
+    std::vector<size_t> mine, scratch, row, unpack, piece;
     for (int t = 0; t < n; ++t) {
       mine.push_back(AddActivations(a, 1));
       scratch.push_back(a.Add(static_cast<size_t>(plan_->attention_floats) * 4));
       row.push_back(a.Add(static_cast<size_t>(plan_->row_floats) * 4));
       unpack.push_back(a.Add(static_cast<size_t>(plan_->unpack_bytes)));
+      piece.push_back(a.Add(static_cast<size_t>(plan_->piece_bytes)));
     }
     const int64_t total = plan_->weights_bytes + static_cast<int64_t>(plan_->kv.total_bytes() + a.total());
     if (o_.memory_budget_bytes > 0 && total > o_.memory_budget_bytes)
@@ -71,6 +72,7 @@ class CpuBackend final : public Backend {
       f.scratch = At<float>(scratch[static_cast<size_t>(t)]);
       f.row = At<float>(row[static_cast<size_t>(t)]);
       f.unpack = At<uint8_t>(unpack[static_cast<size_t>(t)]);
+      f.piece = At<uint8_t>(piece[static_cast<size_t>(t)]);
       f.kv = kv_.data();
     }
     activations_bytes_ = static_cast<int64_t>(a.total());
@@ -79,11 +81,11 @@ class CpuBackend final : public Backend {
 
   Status PackWeights() {
     int64_t to_pack = 0;
-    for (const PackedMatrix& m : plan_->matrices) to_pack += m.data ? 0 : m.bytes;
+    for (const PackedMatrix& m : plan_->matrices) to_pack += m.data || m.file ? 0 : m.bytes;
     SLM_ASSIGN_OR_RETURN(weights_, Buffer::Allocate(static_cast<size_t>(to_pack)));
     uint8_t* at = weights_.as<uint8_t>();
     for (PackedMatrix& m : plan_->matrices) {
-      if (m.data) continue;  // a package: used where it is mapped
+      if (m.data || m.file) continue;  // a package: used where it is mapped
       PackMatrix(m, *model_, at, *team_);
       m.data = at;
       m.source = nullptr;

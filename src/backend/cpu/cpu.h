@@ -15,12 +15,17 @@ namespace slm::backend {
 // the setting for comparisons with other engines' f32 results.
 enum class ComputeMode : uint8_t { kNative, kF32 };
 
+// Where float matrices are between two calls: packed in memory, or in the mapped file, whose rows each call packs again a few panels at a
+// time. The same bits; for models that are read in long chunks, where packing costs little beside the products.
+enum class FloatWeights : uint8_t { kPacked, kFile };
+
 struct CpuOptions {
   int n_threads = 1;
   int context = 2048;  // S: KV slots
   int chunk = 256;     // tokens of one Forward at most; lowered to `context` when that is smaller
   kernels::KvType kv_type = kernels::KvType::kF16;
   ComputeMode compute = ComputeMode::kNative;
+  FloatWeights float_weights = FloatWeights::kPacked;
   Isa isa = Isa::kScalar;                  // from ChooseIsa
   LogitsOf logits = LogitsOf::kLastToken;  // kAllTokens: room for `chunk` rows of logits is taken at load (perplexity)
   int64_t memory_budget_bytes = 0;         // 0: none. Error kLimit with the need and the budget when exceeded

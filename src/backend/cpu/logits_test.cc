@@ -45,6 +45,7 @@ struct Setting {
   std::vector<std::string> passes_off;
   int chunk = 512, n_threads = 2;
   bool step_by_step = false;  // all but the first token one at a time
+  FloatWeights float_weights = FloatWeights::kPacked;
 };
 
 CpuOptions OptionsFor(const Case& c, const Setting& s) {
@@ -54,6 +55,7 @@ CpuOptions OptionsFor(const Case& c, const Setting& s) {
   o.chunk = s.chunk;
   o.kv_type = kernels::KvType::kF32;
   o.compute = ComputeMode::kF32;
+  o.float_weights = s.float_weights;
   o.isa = TestIsa();
   o.logits = LogitsOf::kAllTokens;
   return o;
@@ -105,6 +107,10 @@ TEST(TinyModels, OneThread) { CheckAll({.n_threads = 1}); }
 TEST(TinyModels, MoreThreadsThanPanels) { CheckAll({.n_threads = 5}); }
 TEST(TinyModels, ChunksOfSeven) { CheckAll({.chunk = 7}); }
 TEST(TinyModels, TokenByToken) { CheckAll({.step_by_step = true}); }
+TEST(TinyModels, FloatWeightsInTheFile) {
+  CheckAll({.float_weights = FloatWeights::kFile});
+  CheckAll({.n_threads = 3, .step_by_step = true, .float_weights = FloatWeights::kFile});
+}
 
 TEST(TinyModels, RewindGivesTheSameAgain) {
   for (const Case& c : Cases()) {
@@ -138,6 +144,24 @@ TEST(TinyModels, ThreadsDoNotChangeABit) {
       EXPECT_EQ(got, one) << c.name << " with " << n << " threads";
     }
   }
+}
+
+// Nor on where float weights are between two calls, which is what memory they take.
+TEST(TinyModels, WeightsInTheFileChangeNoBit) {
+  int smaller = 0;
+  for (const Case& c : Cases())
+    for (const ComputeMode compute : {ComputeMode::kNative, ComputeMode::kF32}) {
+      CpuOptions o = OptionsFor(c, {});
+      o.compute = compute;
+      auto packed = Open(c, {}, o);
+      o.float_weights = FloatWeights::kFile;
+      auto in_file = Open(c, {}, o);
+      ASSERT_TRUE(packed && in_file);
+      EXPECT_EQ(Evaluate(*packed, c, {}), Evaluate(*in_file, c, {})) << c.name;
+      EXPECT_LE(in_file->capabilities().weights_bytes, packed->capabilities().weights_bytes);
+      smaller += in_file->capabilities().weights_bytes == 0 ? 1 : 0;  // every matrix is float
+    }
+  EXPECT_GE(smaller, 20);
 }
 
 // Nor on which passes rewrote the graph: fused kernels compute what the separate ones do.

@@ -66,7 +66,13 @@ class Lowering {
       out_->matrices.push_back(m.Take());
       PackedMatrix* p = &out_->matrices.back();
       by_constant_[c] = matrix_of_[i] = p;
-      out_->weights_bytes += p->bytes;
+      if (StaysInFile(*c, *p)) {
+        p->file = g_.model.get();
+        out_->constants.push_back(value.constant);
+        out_->piece_bytes = std::max(out_->piece_bytes, PieceBytes(*p));
+      } else {
+        out_->weights_bytes += p->bytes;
+      }
       out_->bytes_per_token += p->bytes;
       out_->ops_per_token += 2 * value.shape[0] * value.shape[1];
       const int64_t pk = kernels::PaddedK(p->k);
@@ -75,6 +81,11 @@ class Lowering {
       out_->unpack_bytes = std::max(out_->unpack_bytes, kernels::ScratchBytes(p->kind, p->k));
     }
     return Ok();
+  }
+
+  bool StaysInFile(const graph::Constant& c, const PackedMatrix& m) const {
+    return o_.float_weights == FloatWeights::kFile && !kernels::IsQuantized(m.kind) && m.mapped.data == nullptr &&
+           std::all_of(c.parts.begin(), c.parts.end(), [](const graph::ConstantPart& p) { return !p.tensor->grouped; });
   }
 
   Status LowerNode(int i) {
@@ -106,7 +117,7 @@ class Lowering {
     auto s = std::make_shared<EmbedStep>();
     const auto& table = g_.values[n.inputs[0]];
     if (!table.constant || table.constant->parts.size() != 1) return Error(Code::kUnsupported, "an embedding that is not one file tensor");
-    if (auto it = by_constant_.find(table.constant.get()); it != by_constant_.end()) s->packed = it->second;
+    if (auto it = by_constant_.find(table.constant.get()); it != by_constant_.end() && !it->second->file) s->packed = it->second;
     s->file = table.constant->parts[0].tensor;
     // The multiply that follows, if it was absorbed.
     for (int c : g_.ConsumersOf(n.outputs[0]))

@@ -31,6 +31,7 @@ struct LoweredPlan {
   int64_t activation_k = 0;  // widest padded K of a quantized matrix
   int64_t padded_k = 0;      // widest padded K of a float matrix that needs the padded copy, 0: none
   int64_t unpack_bytes = 0;  // matmul scratch of one thread
+  int64_t piece_bytes = 0;   // of one thread, for matrices that stay in the file
   int64_t partial_floats = 0, attention_floats = 0, row_floats = 0;
   int64_t logits_stride = 0;
   int64_t weights_bytes = 0, bytes_per_token = 0, ops_per_token = 0;

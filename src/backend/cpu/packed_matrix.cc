@@ -95,23 +95,29 @@ void PackQuantizedPanel(const PanelJob& j, PanelScratch& s) {
   else kernels::PackQ8({kind, k, begin, end, reinterpret_cast<const int8_t*>(s.q.data()), s.scale.data(), min, j.dst});
 }
 
-void PackFloatPanel(const PanelJob& j, PanelScratch& s) {
-  const int64_t k = j.m->k;
-  const int64_t bytes = k * (j.m->kind == PackedKind::kF32 ? 4 : 2);
+constexpr int64_t ElementBytes(PackedKind kind) { return kernels::UnitBytes(kind) / (kernels::kUnitK * kPanelRows); }
+bool IsStoredAs(const model::Tensor& t, PackedKind kind) {
+  return !t.grouped && t.dtype == (kind == PackedKind::kF32 ? DType::kF32 : kind == PackedKind::kF16 ? DType::kF16 : DType::kBF16);
+}
+
+// The panel's rows in the kind's own elements: where they lie in the file when they lie there so, else made in `raw`.
+const void* FloatRows(const PanelJob& j, std::byte* raw) {
+  const int64_t k = j.m->k, bytes = k * ElementBytes(j.m->kind);
+  if (j.m->mapped.data == nullptr) {
+    const SourceRow first = RowOf(*j.m->source, j.first_source);
+    if (first.left >= j.rows && IsStoredAs(*first.tensor, j.m->kind)) return first.data(k);
+  }
   for (int64_t r = 0, n = 1; r < j.rows; r += n) {
     n = 1;
-    std::byte* to = s.raw.data() + r * bytes;
-    float* values = s.values.data() + r * k;
-    if (j.m->mapped.data != nullptr) {
-      kernels::EmbedRow(j.m->mapped.kind, j.m->mapped.data, k, j.padded_row + r, 1.0f, values);
-      std::memcpy(to, values, static_cast<size_t>(bytes));
+    std::byte* to = raw + r * bytes;
+    if (j.m->mapped.data != nullptr) {  // kept as F32
+      kernels::EmbedRow(j.m->mapped.kind, j.m->mapped.data, k, j.padded_row + r, 1.0f, reinterpret_cast<float*>(to));
       continue;
     }
     const SourceRow from = RowOf(*j.m->source, j.first_source + r);
     n = std::min(from.left, j.rows - r);  // a matrix by columns is read a panel at a time
     if (j.m->kind == PackedKind::kF32) {
-      model::ReadRows(*from.tensor, from.row, from.row + n, values);
-      std::memcpy(to, values, static_cast<size_t>(bytes * n));
+      model::ReadRows(*from.tensor, from.row, from.row + n, reinterpret_cast<float*>(to));
     } else if (from.tensor->grouped) {
       model::ReadColumnRows(*from.tensor->grouped, from.row, from.row + n, to);
     } else {
@@ -119,7 +125,23 @@ void PackFloatPanel(const PanelJob& j, PanelScratch& s) {
       std::memcpy(to, from.data(k), static_cast<size_t>(bytes));
     }
   }
-  kernels::PackFloat(j.m->kind, k, j.padded_row, j.padded_row + j.rows, s.raw.data(), j.dst);
+  return raw;
+}
+
+// `dst`: where panel 0 is, or would be.
+void PackFloatPanel(const PanelJob& j, std::byte* raw) {
+  const int64_t panel_bytes = kernels::PanelBytes(j.m->kind, j.m->k);
+  kernels::PackFloat(j.m->kind, j.m->k, 0, j.rows, FloatRows(j, raw), j.dst + j.padded_row / kPanelRows * panel_bytes);
+}
+
+// Panel `p` of the matrix.
+PanelJob JobOf(const PackedMatrix& m, int64_t p, uint8_t* dst) {
+  const int64_t padded = p * kPanelRows;
+  int64_t source = 0;
+  size_t segment = 0;
+  while (padded >= m.segment_offset[segment + 1]) source += m.segment_rows[segment++];
+  const int64_t in_segment = padded - m.segment_offset[segment];
+  return {&m, source + in_segment, std::min<int64_t>(kPanelRows, m.segment_rows[segment] - in_segment), padded, dst};
 }
 
 }  // namespace
@@ -204,21 +226,15 @@ void PackMatrix(const PackedMatrix& m, const model::Model& model, uint8_t* dst, 
   auto work = [&](int t, int n) {
     PanelScratch scratch(m.k);
     const Range panels = SplitRange(m.n_panels(), 1, t, n);
-    size_t segment = 0;
-    int64_t source_base = 0, kept_from = -1, packed_bytes = 0;
-    for (int64_t p = 0; p < panels.end; ++p) {
-      const int64_t padded = p * kPanelRows;
-      while (padded >= m.segment_offset[segment + 1]) source_base += m.segment_rows[segment++];
-      if (p < panels.begin) continue;
-      const int64_t in_segment = padded - m.segment_offset[segment];
-      const int64_t rows = std::min<int64_t>(kPanelRows, m.segment_rows[segment] - in_segment);
-      const PanelJob job{&m, source_base + in_segment, rows, padded, dst};
+    int64_t kept_from = -1, packed_bytes = 0;
+    for (int64_t p = panels.begin; p < panels.end; ++p) {
+      const PanelJob job = JobOf(m, p, dst);
       if (kernels::IsQuantized(m.kind)) PackQuantizedPanel(job, scratch);
-      else PackFloatPanel(job, scratch);
+      else PackFloatPanel(job, scratch.raw.data());
       if (kept_from < 0) kept_from = job.first_source;
       packed_bytes += kernels::PanelBytes(m.kind, m.k);
       if (packed_bytes < kDropBytes && p + 1 < panels.end) continue;
-      DropRows(*m.source, model, kept_from, job.first_source + rows, m.k);
+      DropRows(*m.source, model, kept_from, job.first_source + job.rows, m.k);
       kept_from = -1;
       packed_bytes = 0;
     }
@@ -226,6 +242,30 @@ void PackMatrix(const PackedMatrix& m, const model::Model& model, uint8_t* dst, 
   team.Run(work);
   for (const auto& p : m.source->parts)
     if (p.tensor->grouped) model.DropPages(*p.tensor);
+}
+
+int64_t PiecePanels(const PackedMatrix& m) {
+  constexpr int64_t kBytes = int64_t{256} << 10;
+  return std::max<int64_t>(1, kBytes / kernels::PanelBytes(m.kind, m.k));
+}
+
+int64_t PieceBytes(const PackedMatrix& m) {
+  return PiecePanels(m) * kernels::PanelBytes(m.kind, m.k) + kPanelRows * m.k * ElementBytes(m.kind);
+}
+
+void PackPiece(const PackedMatrix& m, int64_t begin, int64_t end, uint8_t* piece) {
+  const int64_t panel_bytes = kernels::PanelBytes(m.kind, m.k);
+  auto* raw = reinterpret_cast<std::byte*>(piece + PiecePanels(m) * panel_bytes);
+  for (int64_t p = begin; p < end; ++p) {
+    const PanelJob j = JobOf(m, p, nullptr);
+    kernels::PackFloat(m.kind, m.k, 0, j.rows, FloatRows(j, raw), piece + (p - begin) * panel_bytes);
+  }
+}
+
+void DropPanels(const PackedMatrix& m, int64_t begin, int64_t end) {
+  if (begin >= end) return;
+  const PanelJob last = JobOf(m, end - 1, nullptr);
+  DropRows(*m.source, *m.file, JobOf(m, begin, nullptr).first_source, last.first_source + last.rows, m.k);
 }
 
 }  // namespace slm::backend

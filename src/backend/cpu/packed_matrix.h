@@ -26,6 +26,7 @@ struct PackedMatrix {
   std::string note;                     // what was lost, empty: nothing
   int64_t bytes = 0;
   const graph::Constant* source = nullptr;
+  const model::Model* file = nullptr;  // set: stays in the file, `data` is null (FloatWeights::kFile)
 
   int64_t padded_rows() const { return segment_offset.back(); }
   int n_panels() const { return static_cast<int>(padded_rows() / kernels::kPanelRows); }
@@ -53,5 +54,14 @@ Result<PackedMatrix> PlanMatrix(const model::Model& model, const graph::Constant
 // Packs a matrix without `data` into `dst` (PackedBytes of the padded rows, 64-aligned) on all threads of the team and lets the source
 // pages go.
 void PackMatrix(const PackedMatrix& m, const model::Model& model, uint8_t* dst, ThreadTeam& team);
+
+// A matrix that stays in the file is packed in pieces: panels that fit a core's L2 with the activations, and what a thread needs for one.
+int64_t PiecePanels(const PackedMatrix& m);
+int64_t PieceBytes(const PackedMatrix& m);
+// Packs panels [begin, end), at most PiecePanels, to the beginning of `piece` (PieceBytes, 64-aligned). Allocates nothing, thread-safe on
+// other pieces.
+void PackPiece(const PackedMatrix& m, int64_t begin, int64_t end, uint8_t* piece);
+// Lets the source pages of these panels go.
+void DropPanels(const PackedMatrix& m, int64_t begin, int64_t end);
 
 }  // namespace slm::backend

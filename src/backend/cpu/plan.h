@@ -54,6 +54,7 @@ struct Frame {
   float* scratch = nullptr;   // this thread's attention scratch
   float* row = nullptr;       // this thread's own f32 row
   uint8_t* unpack = nullptr;  // this thread's matmul scratch
+  uint8_t* piece = nullptr;   // this thread's panels of a matrix that stays in the file
   std::byte* kv = nullptr;
 
   float* At(const Place& p, int64_t token) const {

@@ -31,6 +31,27 @@ void ForTileRows(const Frame& f, RowSet set, const WideInput& wide, int n, const
   for (int64_t i = r.begin; i < r.end; ++i) wide.tiles.store_row(make(rows.begin + static_cast<int>(i), f.row), n, i, f.shared.Tiles());
 }
 
+// A product with a matrix that stays in the file: this thread packs a few panels, multiplies by them, and packs the next.
+void MultiplyFromFile(const PackedMatrix& w, const kernels::MatMulKernel& kernel, kernels::MatMulArgs a, uint8_t* piece) {
+  constexpr int64_t kDropBytes = int64_t{4} << 20;  // of source between two drops: a system call each
+  const int64_t most = PiecePanels(w), begin = a.panel_begin, end = a.panel_end;
+  const kernels::MatMulArgs whole = a;
+  a.w = piece;
+  a.panel_begin = 0;
+  for (int64_t at = begin, kept_from = begin; at < end;) {
+    const int64_t next = std::min(at + most, end);
+    PackPiece(w, at, next, piece);
+    a.panel_end = static_cast<int>(next - at);
+    a.out = whole.out + at * kernels::kPanelRows;
+    a.bias = whole.bias ? whole.bias + at * kernels::kPanelRows : nullptr;
+    kernel.fn(a);
+    at = next;
+    if ((at - kept_from) * a.panel_bytes < kDropBytes && at < end) continue;
+    DropPanels(w, kept_from, at);
+    kept_from = at;
+  }
+}
+
 }  // namespace
 
 void EmbedStep::Run(const void* operands, const Frame& f) {
@@ -127,7 +148,8 @@ void MatMulStep::Run(const void* operands, const Frame& f) {
   a.panel_begin = static_cast<int>(panels.begin);
   a.panel_end = static_cast<int>(panels.end);
   a.scratch = f.unpack;
-  (wide ? s.wide : s.kernel).fn(a);
+  if (s.w->file) MultiplyFromFile(*s.w, s.kernel, a, f.piece);
+  else (wide ? s.wide : s.kernel).fn(a);
 }
 
 }  // namespace slm::backend

@@ -12,6 +12,7 @@
 #include "quant/calibrated_tensors.h"
 #include "quant/folder/packing.h"
 #include "quant/folder/parts.h"
+#include "quant/row_sums.h"
 #include "quant/schemes.h"
 
 namespace slm::quant {
@@ -25,23 +26,19 @@ using model::hf::PackedFormat;
 constexpr uint64_t kFixedBytes = uint64_t{4} << 20;
 constexpr size_t kPartBytes = size_t{1} << 20;
 
-// Sums of squares of a row.
-struct RowSums {
-  double lost = 0, power = 0;
-};
-
 class MatrixMaker {
  public:
   MatrixMaker(const Model& m, const FolderPlan& plan, ThreadTeam& team) : m_(m), plan_(plan), team_(team) {}
 
   // One matrix, and its relative error.
-  Result<PackedCodes> Make(const Tensor& t, double* error) {
+  Result<PackedCodes> Make(const FolderChoice& c, double* error) {
+    const Tensor& t = *c.tensor;
     *error = 0;
     if (plan_.lossless) {
       SLM_ASSIGN_OR_RETURN(GroupedCodes kept, Keep(t));
       return PackedCodes{.codes = std::move(kept)};
     }
-    const StoredForm form = FormOf(plan_, t.dims[1]);
+    const StoredForm form = FormOf(plan_, c);
     const std::vector<float> power = InputPower(t);
     const float* u = power.empty() ? nullptr : power.data();
     sums_.assign(static_cast<size_t>(t.dims[0]), {});
@@ -69,7 +66,7 @@ class MatrixMaker {
         if (!std::isfinite(power)) continue;
         QuantizeRow(plan_.recipe.how.search, row, u, i, &coded);
         coded.Values(i, stored.data());
-        sums_[static_cast<size_t>(i)].lost = Lost(row, stored);
+        sums_[static_cast<size_t>(i)].lost = SquaresLost(row, stored);
       }
     };
     team_.Run(work);
@@ -87,23 +84,9 @@ class MatrixMaker {
     std::vector<float> stored(static_cast<size_t>(k));
     for (int64_t i = 0; i < n; ++i) {
       coded.Values(i, stored.data());
-      sums_[static_cast<size_t>(i)].lost = Lost(row(i), stored);
+      sums_[static_cast<size_t>(i)].lost = SquaresLost(row(i), stored);
     }
     return coded;
-  }
-
-  static double Squares(std::span<const float> v) {
-    double sum = 0;
-    for (const float x : v) sum += static_cast<double>(x) * static_cast<double>(x);
-    return sum;
-  }
-  static double Lost(std::span<const float> w, std::span<const float> stored) {
-    double sum = 0;
-    for (size_t j = 0; j < w.size(); ++j) {
-      const double d = static_cast<double>(w[j]) - static_cast<double>(stored[j]);
-      sum += d * d;
-    }
-    return sum;
   }
 
   Result<GroupedCodes> Keep(const Tensor& t) const {
@@ -163,25 +146,25 @@ Status CopyTensor(const Model& m, const Tensor& t, model::safetensors::FileWrite
 
 }  // namespace
 
-StoredForm FormOf(const FolderPlan& plan, int64_t k) {
-  const int group = static_cast<int>(GroupOfWidth(plan, k));
-  if (plan.recipe.storage != Storage::kGrid) return StoredForm::Of(plan.recipe.storage, group);
+StoredForm FormOf(const FolderPlan& plan, const FolderChoice& c) {
+  const int group = static_cast<int>(GroupOf(plan, c));
+  if (plan.recipe.storage != Storage::kGrid && !c.is_down) return StoredForm::Of(plan.recipe.storage, group);
   return StoredForm::Of(BlockForm{.scheme = plan.spec.symmetric ? Scheme::kSymmetric : Scheme::kIntegerZero,
-                                  .bits = plan.spec.bits,
+                                  .bits = BitsOf(plan, c),
                                   .group = group,
                                   .store = Store::kF16,
                                   .least_zero = plan.recipe.format == PackedFormat::kGptq ? 1 : 0});  // its first version keeps zero - 1
 }
 
-std::string CodesText(const FolderPlan& plan) {
+std::string CodesText(const FolderPlan& plan, const FolderChoice& c) {
   const bool rounds = plan.spec.inputs != model::hf::PackedInputs::kFloat;
-  switch (plan.recipe.storage) {
+  switch (c.is_down ? Storage::kGrid : plan.recipe.storage) {
     case Storage::kMxFp4: return "mxfp4";
     case Storage::kNvFp4: return "nvfp4";
     case Storage::kLpbq: return "lpbq";
     case Storage::kGrid: break;
   }
-  return fmt::format("int{}{}", plan.spec.bits, rounds ? " (inputs int8)" : "");
+  return fmt::format("int{}{}", BitsOf(plan, c), rounds ? " (inputs int8)" : "");
 }
 
 uint64_t FolderPart::bytes() const {
@@ -197,11 +180,13 @@ std::vector<FolderPart> PartsOf(const FolderPlan& plan, const FolderChoice& choi
   const Tensor& t = *choice.tensor;
   if (!choice.packed) return {{Part::kWhole, t.name, Info(t.dtype).name, t.dims}};
   const std::string stem = t.name.substr(0, t.name.size() - std::string_view("weight").size());
-  const int bits = plan.spec.bits;
-  const int64_t n = t.dims[0], k = t.dims[1], group = GroupOfWidth(plan, k), groups = (k + group - 1) / group, per_word = 32 / bits;
+  const int bits = BitsOf(plan, choice);
+  const int64_t n = t.dims[0], k = t.dims[1], group = GroupOf(plan, choice), groups = (k + group - 1) / group, per_word = 32 / bits;
   // Scales of a source in bf16 or f32 keep their type where the format allows it.
   const bool keeps = plan.lossless && plan.recipe.format == PackedFormat::kCompressed;
-  const std::string_view scale = keeps ? Info(ScaleTypeOf(*t.grouped)).name : plan.recipe.storage == Storage::kLpbq ? "F32" : "F16";
+  const std::string_view scale = keeps                                                      ? Info(ScaleTypeOf(*t.grouped)).name
+                                 : plan.recipe.storage == Storage::kLpbq && !choice.is_down ? "F32"
+                                                                                            : "F16";
   switch (plan.recipe.format) {
     case PackedFormat::kAwq:
       return {{Part::kCodes, stem + "qweight", "I32", {k, n / 8}},
@@ -243,7 +228,7 @@ uint64_t FolderNeedBytes(const Model& m, const FolderPlan& plan, const WriteOpti
     if (!c.packed) continue;
     const auto n = static_cast<uint64_t>(c.tensor->n_values());
     // Codes as bytes, packed words, scales and zeros twice; the floats of FP4, which takes whole matrices.
-    most = std::max(most, n * (FormOf(plan, c.tensor->dims[1]).is_fp4() ? 8 : 3));
+    most = std::max(most, n * (FormOf(plan, c).is_fp4() ? 8 : 3));
     in_layer[c.layer] += n;
   }
   if (!plan.recipe.how.calibrated() || !options.text) return kFixedBytes + most;
@@ -262,7 +247,7 @@ CalibrationTask TaskOf(const FolderPlan& plan) {
   if (plan.spec.inputs == PackedInputs::kStatic) task.inputs = InputRounding::kStatic;
   task.range = plan.recipe.range;
   for (const FolderChoice& c : plan.choices)
-    if (c.packed && c.layer >= 0) task.matrices[c.tensor] = FormOf(plan, c.tensor->dims[1]);
+    if (c.packed && c.layer >= 0) task.matrices[c.tensor] = FormOf(plan, c);
   return task;
 }
 }  // namespace
@@ -290,9 +275,9 @@ Result<FolderReport> WriteFolder(const Model& m, const FolderPlan& plan, const W
         codes = CodesOf(std::move(stored->coded));
         codes.input_most = stored->input_most;
       } else {
-        SLM_ASSIGN_OR_RETURN(codes, maker.Make(*c.tensor, &r.error));
+        SLM_ASSIGN_OR_RETURN(codes, maker.Make(c, &r.error));
       }
-      r.scheme = fmt::format("{} in groups of {}", CodesText(plan), codes.codes.group);
+      r.scheme = fmt::format("{} in groups of {}", CodesText(plan, c), codes.codes.group);
       for (const FolderPart& p : parts) SLM_RETURN_IF_ERROR(WritePart(p, plan, codes, out));
       m.DropPages(*c.tensor);
     } else if (stored) {

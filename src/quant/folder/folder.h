@@ -28,6 +28,7 @@ struct FolderRecipe {
   int bits = 0;        // of a float source; 0: 4
   int64_t group = 32;  // columns, of a float source; less where it does not divide every width; 0: one group a row
   bool symmetric = false;
+  int down_bits = 0;                 // of down projections, symmetric with a scale a row, compressed-tensors only; 0: as the other matrices
   Storage storage = Storage::kGrid;  // the others: compressed-tensors only; bits and group are those of the storage
   model::hf::PackedInputs inputs = model::hf::PackedInputs::kFloat;  // compressed-tensors; kStatic needs calibration
   std::optional<RangeRule> range = {};                               // of kStatic; none: of each layer the one with the least error
@@ -41,8 +42,9 @@ std::string SchemeOf(const FolderRecipe& recipe);
 
 struct FolderChoice {
   const model::Tensor* tensor = nullptr;
-  bool packed = false;  // else it goes as it is, but for what a fold changes
-  int layer = -1;       // -1: of none
+  bool packed = false;   // else it goes as it is, but for what a fold changes
+  int layer = -1;        // -1: of none
+  bool is_down = false;  // has the recipe's down_bits
 };
 
 struct FolderPlan {

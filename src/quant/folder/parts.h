@@ -21,12 +21,15 @@ struct FolderPart {
 // In the order in which they are written.
 std::vector<FolderPart> PartsOf(const FolderPlan& plan, const FolderChoice& c);
 
-// Columns that share a scale in a matrix of width k.
-inline int64_t GroupOfWidth(const FolderPlan& plan, int64_t k) { return plan.spec.group == 0 ? k : plan.spec.group; }
+// Bits of a packed matrix, and the columns that share a scale.
+inline int BitsOf(const FolderPlan& plan, const FolderChoice& c) { return c.is_down ? plan.recipe.down_bits : plan.spec.bits; }
+inline int64_t GroupOf(const FolderPlan& plan, const FolderChoice& c) {
+  return c.is_down || plan.spec.group == 0 ? c.tensor->dims[1] : plan.spec.group;
+}
 // The codes of such a matrix, as the format keeps them.
-StoredForm FormOf(const FolderPlan& plan, int64_t k);
+StoredForm FormOf(const FolderPlan& plan, const FolderChoice& c);
 
-// "int4", "nvfp4", "lpbq": how weights are kept, for reports.
-std::string CodesText(const FolderPlan& plan);
+// "int4", "nvfp4", "lpbq": how the matrix is kept, for reports.
+std::string CodesText(const FolderPlan& plan, const FolderChoice& c);
 
 }  // namespace slm::quant

@@ -59,6 +59,10 @@ class Planner {
     if (r.inputs == PackedInputs::kStatic && !r.how.calibrated())
       return Error(Code::kInvalidArgument, "static activations, and a recipe that sees none: " + r.how.name,
                    "add --recipe default or best, or choose --activations dynamic");
+    if (r.down_bits > 0 &&
+        (r.format != PackedFormat::kCompressed || rounds || r.storage == Storage::kMxFp4 || r.storage == Storage::kNvFp4))
+      return Error(Code::kInvalidArgument, "down projections of their own bits go with integer codes and float activations",
+                   "choose --to compressed-tensors with such a scheme");
     plan_.spec.inputs = r.inputs;
     plan_.spec.codes = r.storage == Storage::kMxFp4 ? CodeType::kMxFp4 : r.storage == Storage::kNvFp4 ? CodeType::kNvFp4 : CodeType::kInt;
     if (rounds || !grid) r.symmetric = true;
@@ -72,7 +76,9 @@ class Planner {
     for (size_t i = 0; i < m_.role_index.size(); ++i) {
       if (m_.role_index[i] < 0) continue;
       layers[static_cast<size_t>(m_.role_index[i])] = static_cast<int>(i / kRoles) - 1;
-      if (model::IsLayerMatrix(static_cast<Role>(i % kRoles))) linear.insert(static_cast<size_t>(m_.role_index[i]));
+      const auto role = static_cast<Role>(i % kRoles);
+      if (model::IsLayerMatrix(role)) linear.insert(static_cast<size_t>(m_.role_index[i]));
+      if (role == Role::kDown && plan_.recipe.down_bits > 0) down_.insert(&m_.tensors[static_cast<size_t>(m_.role_index[i])]);
     }
     for (size_t i = 0; i < m_.tensors.size(); ++i) {
       const Tensor& t = m_.tensors[i];
@@ -135,9 +141,11 @@ class Planner {
     s.bits = plan_.recipe.bits == 0 ? 4 : plan_.recipe.bits;
     s.symmetric = plan_.recipe.symmetric;
     s.group = plan_.recipe.group;
+    NameDown();
     for (const Tensor* t : matrices_) {
       const bool packed = t->grouped || Info(t->dtype).block > 1;
       if (packed && source_ == SourceTypes::kFloatOnly) return CannotKeep(*t, fmt::format("is already {}", model::TypeName(*t)));
+      if (down_.contains(t)) continue;
       while (s.group > 16 && t->dims[1] % s.group != 0) s.group /= 2;
       if (s.group > 0 && t->dims[1] % s.group != 0)
         return Error(Code::kUnsupported, fmt::format("{}: width {} does not divide into groups of {}", t->name, t->dims[1], s.group),
@@ -154,9 +162,18 @@ class Planner {
     return Ok();
   }
 
+  void NameDown() {
+    for (FolderChoice& c : plan_.choices) {
+      c.is_down = c.packed && down_.contains(c.tensor);
+      if (!c.is_down) continue;
+      plan_.spec.row_bits = plan_.recipe.down_bits;
+      plan_.spec.row_modules.push_back(c.tensor->name.substr(0, c.tensor->name.size() - std::string_view(".weight").size()));
+    }
+  }
+
   // Words of 32 bits must come out even; the formats of one config hold all matrices.
   Status CheckShape(const Tensor& t) const {
-    const int bits = plan_.spec.bits;
+    const int bits = down_.contains(&t) && !plan_.lossless ? plan_.recipe.down_bits : plan_.spec.bits;
     const int64_t n = t.dims[0], k = t.dims[1];
     const PackedFormat to = plan_.recipe.format;
     const bool transposed = to != PackedFormat::kCompressed;
@@ -188,6 +205,7 @@ class Planner {
   const SourceTypes source_;
   FolderPlan plan_;
   std::vector<const Tensor*> matrices_;
+  std::set<const Tensor*> down_;  // down projections with bits of their own
 };
 
 double Bits(uint64_t bytes, uint64_t weights) { return weights == 0 ? 0 : 8.0 * static_cast<double>(bytes) / static_cast<double>(weights); }

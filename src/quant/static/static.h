@@ -25,6 +25,11 @@ struct StaticRecipe {
   Recipe how;  // search and calibration; types and budgets are of GGUF files, folds are not used
 };
 
+// The recipe `npu`, for graphs and for folders: what the layers' matrices have, 8 bits with a scale a row for down projections, which a
+// massive activation enters, and for the head. kBlocks4: LPBQ of 32 columns, unless more is said. Codes of 4 bits are calibrated.
+enum class NpuWeights : uint8_t { kBlocks4, kChannel4, kChannel8 };
+StaticRecipe NpuRecipe(NpuWeights weights = NpuWeights::kBlocks4);
+
 struct StaticMatrices {
   std::map<const model::Tensor*, model::CodedMatrix> matrices;
   std::vector<LayerReport> layers;  // of a calibrated recipe

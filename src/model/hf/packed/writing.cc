@@ -39,24 +39,30 @@ const char* FormatOf(const PackedSpec& s) {
   return s.inputs == PackedInputs::kFloat ? "pack-quantized" : "int-quantized";
 }
 
-ordered_json Integers(const PackedSpec& s) {
-  return {{"num_bits", s.bits},
+ordered_json Integers(const PackedSpec& s, int bits, int64_t group) {
+  return {{"num_bits", bits},
           {"type", "int"},
           {"symmetric", s.symmetric},
-          {"strategy", s.group > 0 ? "group" : "channel"},
-          {"group_size", s.group > 0 ? ordered_json(s.group) : ordered_json(nullptr)},
+          {"strategy", group > 0 ? "group" : "channel"},
+          {"group_size", group > 0 ? ordered_json(group) : ordered_json(nullptr)},
           {"dynamic", false},
           {"actorder", s.act_order ? ordered_json("group") : ordered_json(nullptr)}};
 }
 
+// Names of modules go before their class, whatever the order of the groups.
 ordered_json Compressed(const PackedSpec& s) {
-  const ordered_json group = {{"targets", {"Linear"}},
-                              {"weights", s.codes == CodeType::kInt ? Integers(s) : Fp4(s)},
-                              {"input_activations", Inputs(s)},
-                              {"output_activations", nullptr},
-                              {"format", FormatOf(s)}};
-  return {{"quant_method", "compressed-tensors"},  {"format", FormatOf(s)},  {"quantization_status", "compressed"},
-          {"config_groups", {{"group_0", group}}}, {"ignore", s.left_float}, {"kv_cache_scheme", nullptr}};
+  const auto group = [&](ordered_json targets, ordered_json weights) {
+    return ordered_json{{"targets", std::move(targets)},
+                        {"weights", std::move(weights)},
+                        {"input_activations", Inputs(s)},
+                        {"output_activations", nullptr},
+                        {"format", FormatOf(s)}};
+  };
+  ordered_json groups = {
+      {"group_0", group(ordered_json::array({"Linear"}), s.codes == CodeType::kInt ? Integers(s, s.bits, s.group) : Fp4(s))}};
+  if (s.row_bits > 0) groups["group_1"] = group(s.row_modules, Integers(s, s.row_bits, 0));
+  return {{"quant_method", "compressed-tensors"}, {"format", FormatOf(s)},  {"quantization_status", "compressed"},
+          {"config_groups", std::move(groups)},   {"ignore", s.left_float}, {"kv_cache_scheme", nullptr}};
 }
 
 ordered_json Describe(const PackedSpec& s) {

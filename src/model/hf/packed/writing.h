@@ -25,6 +25,8 @@ struct PackedSpec {
   bool act_order = false;           // columns of a group lie apart
   CodeType codes = CodeType::kInt;  // the others: compressed-tensors only
   PackedInputs inputs = PackedInputs::kFloat;
+  int row_bits = 0;  // of row_modules, symmetric with a scale a row; compressed-tensors with integer codes and float inputs only
+  std::vector<std::string> row_modules;
   std::vector<std::string> left_float;  // modules of linear layers that are not packed
 };
 
