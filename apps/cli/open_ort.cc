@@ -2,7 +2,6 @@
 // bytes that a token reads. ONNX Runtime opens it after that.
 #include "open_ort.h"
 
-#include <algorithm>
 #include <map>
 #include <set>
 
@@ -18,16 +17,11 @@ namespace {
 
 namespace ort = backend::ort;
 
-int64_t IntOf(const onnx::Node& n, const char* attribute) {
-  const onnx::Attribute* a = n.Find(attribute);
-  return a && a->ints.size() == 1 ? a->ints[0] : 0;
-}
-
 // Multiplies and adds of a product with a constant matrix for one token; 0 where the sizes are none.
 int64_t OpsOf(const onnx::Node& n, const std::map<std::string, const onnx::Tensor*>& constants) {
   if (n.op_type == "MatMulNBits") {
     constexpr int64_t kMostWidth = int64_t{1} << 30;
-    const int64_t k = IntOf(n, "K"), width = IntOf(n, "N");
+    const int64_t k = n.Int("K", 0), width = n.Int("N", 0);
     return k < 1 || width < 1 || k > kMostWidth || width > kMostWidth / k ? 0 : 2 * k * width;
   }
   if (n.op_type != "MatMul" || n.inputs.size() != 2) return 0;
@@ -55,12 +49,11 @@ void CountWeights(const onnx::Model& m, ort::Decoder& d) {
 
 Result<ort::Decoder> DecoderOf(const std::string& path, const onnx::GenAiConfig& c, const ort::Runtime& runtime,
                                const ort::Choice& choice) {
-  const auto file = std::find_if(c.files.begin(), c.files.end(), [](const onnx::GenAiFile& f) { return f.role == "decoder"; });
-  if (file == c.files.end() || c.files.size() != 1)
+  if (!onnx::OnlyDecoder(c))
     return Error(Code::kUnsupported, path + ": the model is not one decoder file (type " + c.type + ")",
                  "pipelines and models with encoders are not run yet");
   ort::Decoder d;
-  d.path = path + "/" + file->name;
+  d.path = path + "/" + c.files[0].name;
   d.context = c.context_length;
   d.n_layers = c.n_layers;
   d.vocab_size = c.vocab_size;

@@ -57,47 +57,16 @@ Array Calls::ArrayOf(const std::string& input, const CallLengths& call) const {
   return a;
 }
 
-Result<std::vector<Array>> Calls::Run(const onnx::Node& n, const std::vector<const Array*>& inputs) const {
-  onnx::Model one;
-  one.opsets = m_->opsets;
-  std::vector<Array> given;
-  std::set<std::string> named;
-  for (size_t i = 0; i < n.inputs.size(); ++i) {
-    if (n.inputs[i].empty() || !named.insert(n.inputs[i]).second) continue;
-    one.graph.inputs.push_back({n.inputs[i], {}});
-    given.push_back(*inputs[i]);
-  }
-  for (const std::string& name : n.outputs)
-    if (!name.empty()) one.graph.outputs.push_back({name, {}});
-  one.graph.nodes.push_back(n);
-  SLM_ASSIGN_OR_RETURN(std::vector<Array> made, reference::RunGraph(one, given));
-  std::vector<Array> out(n.outputs.size());
-  size_t at = 0;
-  for (size_t i = 0; i < n.outputs.size(); ++i)
-    if (!n.outputs[i].empty()) out[i] = std::move(made[at++]);
-  return out;
+Result<std::vector<Array>> Calls::Run(const onnx::Node& n, const std::vector<const Array*>& inputs, Work& work) const {
+  SLM_ASSIGN_OR_RETURN(std::vector<Array> made, reference::RunNode(n, m_->opsets, inputs, &work.done));
+  if (work.done > work.most)
+    return Error(Code::kLimit, fmt::format("more than {} steps to compute what does not depend on tokens", work.most),
+                 "export the model with its constants folded, or run it with ONNX Runtime");
+  return made;
 }
 
-Result<Array> Calls::ShapeNode(const onnx::Node& n, const Dims& dims) {
-  Array a;
-  a.type = ElementType::kInt64;
-  if (n.op_type == "Size") {
-    a.i = {1};
-    for (const int64_t d : dims) a.i[0] *= d;
-    return a;
-  }
-  const auto rank = static_cast<int64_t>(dims.size());
-  const auto at = [&](const char* name, int64_t otherwise) {
-    const onnx::Attribute* x = n.Find(name);
-    const int64_t i = x && x->ints.size() == 1 ? x->ints[0] : otherwise;
-    return std::clamp<int64_t>(i < 0 ? i + rank : i, 0, rank);
-  };
-  for (int64_t i = at("start", 0), end = at("end", rank); i < end; ++i) a.i.push_back(dims[static_cast<size_t>(i)]);
-  a.dims = {static_cast<int64_t>(a.i.size())};
-  return a;
-}
-
-Result<Array> Calls::Evaluate(const std::string& name, const CallLengths& call, const std::map<std::string, ValuePtr>& values) const {
+Result<Array> Calls::Evaluate(const std::string& name, const CallLengths& call, const std::map<std::string, ValuePtr>& values,
+                              Work& work) const {
   // The nodes that it needs, from the back; nodes are in order, so one walk forward computes them.
   std::set<size_t> needed;
   std::vector<std::string> open{name};
@@ -132,10 +101,10 @@ Result<Array> Calls::Evaluate(const std::string& name, const CallLengths& call, 
     if (n.domain.empty() && (n.op_type == "Shape" || n.op_type == "Size")) {
       const ValuePtr& v = values.at(n.inputs[0]);
       const Dims dims = inputs[0] ? inputs[0]->dims : ShapeOf(v->axes, call);
-      SLM_ASSIGN_OR_RETURN(made[n.outputs[0]], ShapeNode(n, dims));
+      made[n.outputs[0]] = reference::ShapeContent(n, dims);
       continue;
     }
-    auto run = Run(n, inputs);
+    auto run = Run(n, inputs, work);
     if (!run.ok()) return run.error().At(n.name.empty() ? n.op_type : n.name);
     for (size_t k = 0; k < n.outputs.size(); ++k)
       if (!n.outputs[k].empty()) made[n.outputs[k]] = std::move(run.value()[k]);

@@ -14,6 +14,12 @@ namespace slm::importer {
 // What a graph input holds in a call.
 enum class Input : uint8_t { kIds, kMask, kPositions, kPast, kLastSlot, kTotal, kUnknown };
 
+// Steps of the reference implementations, as reference::RunNode counts them.
+struct Work {
+  int64_t most = int64_t{1} << 29;  // seconds; masks and shapes of 131072 positions take a tenth
+  int64_t done = 0;
+};
+
 class Calls {
  public:
   // `longest`: tokens of the longest call that is probed.
@@ -25,13 +31,12 @@ class Calls {
   // The array of a graph input in a call; of kMask, kPositions, kLastSlot and kTotal.
   reference::Array ArrayOf(const std::string& input, const CallLengths& call) const;
 
-  // One node, computed. `inputs`: nullptr where one is left out.
-  Result<std::vector<reference::Array>> Run(const onnx::Node& n, const std::vector<const reference::Array*>& inputs) const;
-  // Shape and Size of a value with these dimensions.
-  static Result<reference::Array> ShapeNode(const onnx::Node& n, const Dims& dims);
+  // One node, computed; `inputs` as reference::RunNode. Errors: what that says, kLimit when `work` grows above its most.
+  Result<std::vector<reference::Array>> Run(const onnx::Node& n, const std::vector<const reference::Array*>& inputs, Work& work) const;
 
-  // The value `name` in any call; `values` holds what the nodes before it are. Errors: what the reference says.
-  Result<reference::Array> Evaluate(const std::string& name, const CallLengths& call, const std::map<std::string, ValuePtr>& values) const;
+  // The value `name` in any call; `values` holds what the nodes before it are. Errors: as Run.
+  Result<reference::Array> Evaluate(const std::string& name, const CallLengths& call, const std::map<std::string, ValuePtr>& values,
+                                    Work& work) const;
 
  private:
   struct InputOf {

@@ -71,7 +71,7 @@ class Interpreter {
     const int key = NumberIn(v.name, naming_.past_key), number = key >= 0 ? key : NumberIn(v.name, naming_.past_value);
     if (input == Input::kUnknown && number >= 0) {
       input = Input::kPast;
-      SLM_RETURN_IF_ERROR(AddPast(v, number, key >= 0, value.get()));
+      SLM_RETURN_IF_ERROR(AddPast(v, number, key >= 0 ? Part::kKeys : Part::kValues, value.get()));
     }
     if (input == Input::kUnknown) return Refuse(place + " is none of a decoder's (tokens, mask, positions, cache)");
     if (input != Input::kPast && !IsWhole(v.type.element))
@@ -88,21 +88,22 @@ class Interpreter {
     return Ok();
   }
 
-  Status AddPast(const onnx::ValueInfo& v, int number, bool is_key, Value* value) {
+  enum class Part : uint8_t { kKeys, kValues };  // of a layer's cache
+  Status AddPast(const onnx::ValueInfo& v, int number, Part part, Value* value) {
     const auto& shape = v.type.shape;
     if (number >= kMostLayers || shape.size() != 4 || shape[1].value < 1 || shape[3].value < 1 || shape[1].value > kMostHeads ||
         shape[3].value > kMostWidth)
       return Refuse(fmt::format("input {}: a cache is [batch, heads, slots, width], heads and width known", Quoted(v.name)));
     value->kind = Kind::kPast;
     value->layer = number;
-    value->is_key = is_key;
+    value->is_key = part == Part::kKeys;
     value->axes = {One(), Feature(shape[1].value, shape[3].value), OfKind(AxisKind::kPast), Feature(shape[3].value)};
     if (w_.layers.size() <= static_cast<size_t>(number)) w_.layers.resize(static_cast<size_t>(number) + 1);
     Layer& layer = w_.layers[static_cast<size_t>(number)];
     if ((layer.n_kv_heads != 0 && (layer.n_kv_heads != shape[1].value || layer.head_dim != shape[3].value)))
       return Refuse(fmt::format("input {}: keys and values of different shapes", Quoted(v.name)));
     layer.n_kv_heads = shape[1].value, layer.head_dim = shape[3].value;
-    (is_key ? layer.past_key : layer.past_value) = v.name;
+    (value->is_key ? layer.past_key : layer.past_value) = v.name;
     return Ok();
   }
 

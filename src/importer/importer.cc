@@ -24,7 +24,6 @@ using reference::Array;
 
 constexpr int kMostContext = 1 << 17;  // whose longest call is still probed
 constexpr int kUsualContext = 4096;    // where nothing says it
-constexpr const char* kGenAi = "genai_config.json";
 
 // What lies beside the graph.
 struct Source {
@@ -55,10 +54,11 @@ Status ReadGenAi(Source* s) {
   SLM_ASSIGN_OR_RETURN(const onnx::GenAiConfig c, onnx::ReadGenAiConfig(s->folder));
   std::string stages;
   for (const onnx::GenAiFile& f : c.files) stages += (stages.empty() ? "" : ", ") + model::Quoted(f.name);
-  if (c.files.size() != 1 || c.files[0].role != "decoder")
-    return Error(Code::kUnsupported,
-                 fmt::format("{}: {}: a model of several graphs ({}); folders with one decoder graph are run", s->folder, kGenAi, stages),
-                 "export the model as one graph, for the CPU");
+  if (!onnx::OnlyDecoder(c))
+    return Error(
+        Code::kUnsupported,
+        fmt::format("{}: genai_config.json: a model of several graphs ({}); folders with one decoder graph are run", s->folder, stages),
+        "export the model as one graph, for the CPU");
   s->format = "genai";
   s->type = c.type;
   s->context = c.context_length;
@@ -99,7 +99,7 @@ Result<Source> Find(const std::string& path) {
     if (fs::path(s.folder).filename() == "onnx" && !Exists(fs::path(s.folder) / "config.json"))
       s.folder = (fs::path(s.folder) / "..").string();
   }
-  if (Exists(fs::path(s.folder) / kGenAi)) SLM_RETURN_IF_ERROR(ReadGenAi(&s));
+  if (onnx::IsGenAiFolder(s.folder)) SLM_RETURN_IF_ERROR(ReadGenAi(&s));
   else SLM_RETURN_IF_ERROR(ReadConfig(&s));
   if (s.file.empty()) s.file = PlainGraph(s.folder);
   if (s.file.empty()) return Error(Code::kNotFound, path + ": no model.onnx", "name a complete model folder");
@@ -154,8 +154,8 @@ struct Held {
 
 // One side of a rotation as rows [context, half]. The values of short calls must be the same: rows that change with the length of the
 // call are no table.
-Result<std::vector<float>> RowsOf(const Decoder& d, const std::string& value, int64_t half, int context) {
-  SLM_ASSIGN_OR_RETURN(const Array all, d.calls.Evaluate(value, {0, context}, d.values));
+Result<std::vector<float>> RowsOf(const Decoder& d, const std::string& value, int64_t half, int context, Work& work) {
+  SLM_ASSIGN_OR_RETURN(const Array all, d.calls.Evaluate(value, {0, context}, d.values, work));
   if (all.size() != context * 2 * half)
     return Error(Code::kUnsupported, "value '" + value + "' is no table of rotations", "run the model with ONNX Runtime");
   std::vector<float> rows;
@@ -178,7 +178,7 @@ bool IsOnnxModel(const std::string& path) {
   if (path.ends_with(".onnx")) return true;
   std::error_code ec;
   if (!fs::is_directory(path, ec) || HasSafetensors(path)) return false;
-  return Exists(fs::path(path) / kGenAi) || !PlainGraph(path).empty();
+  return onnx::IsGenAiFolder(path) || !PlainGraph(path).empty();
 }
 
 Result<std::string> GraphFile(const std::string& path) {
@@ -221,6 +221,7 @@ Result<graph::Graph> BuildGraph(const ImportedModel& m, int max_context) {
                  fmt::format("give 1 to {}", m.model->config.max_context));
   graph::Graph g = d.graph;
   g.model = m.model;
+  Work work{.most = int64_t{1} << 32};  // four tables of 131072 positions and 256 columns take a quarter
   for (const RopeTable& t : d.tables)
     for (const bool is_cos : {true, false}) {
       const std::vector<float>& in_file = is_cos ? t.cos_rows : t.sin_rows;
@@ -228,7 +229,7 @@ Result<graph::Graph> BuildGraph(const ImportedModel& m, int max_context) {
       if (!in_file.empty()) {
         constant->data.assign(in_file.begin(), in_file.begin() + static_cast<std::ptrdiff_t>(max_context * t.half));
       } else {
-        auto rows = RowsOf(d, is_cos ? t.cos_value : t.sin_value, t.half, max_context);
+        auto rows = RowsOf(d, is_cos ? t.cos_value : t.sin_value, t.half, max_context, work);
         if (!rows.ok()) return rows.error().At(m.model->path);
         constant->data = rows.Take();
       }

@@ -12,6 +12,7 @@
 
 #include "graph/testing/interpreter.h"
 #include "importer/decoder.h"
+#include "importer/weights.h"
 #include "onnx/onnx.h"
 
 namespace slm::importer {
@@ -225,6 +226,49 @@ TEST(OnnxDecoderRefusal, WhatWouldChangeTheAnswer) {
   ExpectRefusal(
       Changed("builder_f32", [](onnx::Graph& g) { NodeOf(g, "GroupQueryAttention").inputs[4] = "past_key_values.1.value"; }).Message(),
       {"cache"});
+}
+
+// Each product is small enough alone: 500^3 steps, of which 2^29 are done in all. Five are more.
+TEST(OnnxDecoderRefusal, WorkWithoutTokensIsBounded) {
+  const std::vector<float> ones(500 * 500, 1);
+  const std::string message = Changed("plain_f32", [&](onnx::Graph& g) {
+                                onnx::Tensor t;
+                                t.name = "square";
+                                t.type = onnx::ElementType::kFloat;
+                                t.dims = {500, 500};
+                                t.data = std::as_bytes(std::span(ones));
+                                g.initializers.push_back(t);
+                                std::vector<onnx::Node> products;
+                                for (int i = 0; i < 100; ++i) {
+                                  onnx::Node n;
+                                  n.op_type = "MatMul";
+                                  n.name = "product." + std::to_string(i);
+                                  n.inputs = {"square", "square"};
+                                  n.outputs = {n.name};
+                                  products.push_back(std::move(n));
+                                }
+                                g.nodes.insert(g.nodes.begin(), products.begin(), products.end());
+                              }).Message();
+  ExpectRefusal(message, {"model.onnx", "\"product.4\"", "steps"});
+}
+
+// A head that reads the embedding's codes is the same tensor, so that it is packed once.
+TEST(OnnxDecoderWeights, CodesAskedForTwiceAreOneTensor) {
+  const std::vector<std::byte> codes(2 * 32);
+  const float one = 1;
+  onnx::Tensor values, scales;
+  values.type = onnx::ElementType::kUint8;
+  values.dims = {2, 32};
+  values.data = codes;
+  scales.type = onnx::ElementType::kFloat;
+  scales.data = std::as_bytes(std::span(&one, 1));
+  WeightView v;
+  v.values = &values, v.scales = &scales;
+  Weights weights;
+  const model::Tensor* first = weights.Matrix(v, Rows::kFirst).Take();
+  EXPECT_EQ(weights.Matrix(v, Rows::kFirst).Take(), first);
+  EXPECT_NE(weights.Matrix(v, Rows::kLast).Take(), first);
+  EXPECT_EQ(weights.Take().size(), 2u);
 }
 
 TEST(OnnxDecoderRefusal, ShapesAndNames) {

@@ -116,7 +116,7 @@ Result<Values> Computed(const Call& c) {
       held.push_back(array);
       inputs.back() = array.get();
     }
-    SLM_ASSIGN_OR_RETURN(auto made, w.calls.Run(c.node, inputs));
+    SLM_ASSIGN_OR_RETURN(auto made, w.calls.Run(c.node, inputs, w.work));
     for (size_t i = 0; i < out.size(); ++i) {
       if (made[i].type == onnx::ElementType::kString) return c.Refuse("strings");
       w.n_kept += made[i].size();
@@ -132,16 +132,14 @@ Result<Values> Computed(const Call& c) {
 Result<Values> ShapeOfValue(const Call& c) {
   SLM_ASSIGN_OR_RETURN(const ValuePtr v, c.In(0));
   if (v->kind == Kind::kFixed) {
-    SLM_ASSIGN_OR_RETURN(Array a, Calls::ShapeNode(c.node, v->weight ? v->weight->dims() : v->array->dims));
-    return Single(Fixed(c.out(), std::move(a)));
+    return Single(Fixed(c.out(), reference::ShapeContent(c.node, v->weight ? v->weight->dims() : v->array->dims)));
   }
   auto out = std::make_shared<Value>();
   out->kind = Kind::kCall;
   out->name = c.out();
   for (size_t p = 0; p < c.w.calls.probes().size(); ++p) {
     const Dims dims = v->kind == Kind::kCall ? v->at[p].dims : ShapeOf(v->axes, c.w.calls.probes()[p]);
-    SLM_ASSIGN_OR_RETURN(Array a, Calls::ShapeNode(c.node, dims));
-    out->at.push_back(std::move(a));
+    out->at.push_back(reference::ShapeContent(c.node, dims));
   }
   return Single(std::move(out));
 }
@@ -168,10 +166,6 @@ Result<ValuePtr> Call::In(size_t i) const {
   return Error(Code::kCorrupt, fmt::format("input {} is missing", i), "the file is damaged: export or fetch it again");
 }
 
-int64_t Call::Int(const char* name, int64_t otherwise) const {
-  const onnx::Attribute* a = node.Find(name);
-  return a && a->ints.size() == 1 ? a->ints[0] : otherwise;
-}
 float Call::Float(const char* name, float otherwise) const {
   const onnx::Attribute* a = node.Find(name);
   return a && a->floats.size() == 1 ? a->floats[0] : otherwise;
@@ -210,10 +204,9 @@ Result<ValuePtr> Call::Unary(graph::Op op, const ValuePtr& x, std::vector<graph:
   return v;
 }
 
-Result<size_t> AxisOf(const Call& c, int64_t axis, size_t rank) {
+Result<size_t> AxisOf(int64_t axis, size_t rank) {
   const auto n = static_cast<int64_t>(rank);
   if (axis < -n || axis >= n) return Error(Code::kCorrupt, fmt::format("axis {} of {} dimensions", axis, n), "the file is damaged");
-  (void)c;
   return static_cast<size_t>(axis < 0 ? axis + n : axis);
 }
 

@@ -32,6 +32,7 @@ struct Walk {
   std::map<std::string, ValuePtr> values;
   std::vector<Layer> layers;  // by the number in the names of the cache
   int64_t n_kept = 0;         // values computed for the probed calls
+  Work work;                  // to compute them
   int n_attentions = 0;       // in the order of the graph, which must be that of `layers`
 };
 
@@ -47,7 +48,7 @@ struct Call {
   // Input `i`. Errors: kCorrupt when it is left out.
   Result<ValuePtr> In(size_t i) const;
   ValuePtr Optional(size_t i) const { return i < in.size() ? in[i] : nullptr; }
-  int64_t Int(const char* name, int64_t otherwise) const;
+  int64_t Int(const char* name, int64_t otherwise) const { return node.Int(name, otherwise); }
   float Float(const char* name, float otherwise) const;
   std::string Text(const char* name, const std::string& otherwise) const;
   std::string out(size_t i = 0) const { return i < node.outputs.size() ? node.outputs[i] : std::string(); }
@@ -76,7 +77,7 @@ Result<ValuePtr> Scores(const Call& c, const ValuePtr& q, const Value& keys);
 Result<ValuePtr> Mask(const Call& c, const Value& scores, const Value& mask);  // of kScores and kCall
 Result<ValuePtr> Norm(const Call& c, const ValuePtr& x, Value& weight, float eps, const std::string& name);
 // An axis attribute or input on a value of this rank. Errors: kCorrupt.
-Result<size_t> AxisOf(const Call& c, int64_t axis, size_t rank);
+Result<size_t> AxisOf(int64_t axis, size_t rank);
 // f32 values of something fixed. Errors: kUnsupported.
 Result<std::vector<float>> FloatsOf(Value& v);
 
@@ -89,7 +90,8 @@ struct AttentionParts {
   int window = 0;
 };
 Result<graph::ValueId> EmitAttention(const Call& c, const AttentionParts& a);
+enum class Pairs : uint8_t { kHalves, kInterleaved };  // which columns turn together: i and i + half, or 2 i and 2 i + 1
 // Rotates the first 2 * half columns of each head of `x`.
-graph::ValueId EmitRotation(const Call& c, graph::ValueId x, const RopeTable& t, int64_t heads, int64_t width, bool interleaved);
+graph::ValueId EmitRotation(const Call& c, graph::ValueId x, const RopeTable& t, int64_t heads, int64_t width, Pairs pairs);
 
 }  // namespace slm::importer

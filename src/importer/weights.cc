@@ -73,6 +73,12 @@ std::span<const std::byte> Weights::Keep(const void* data, size_t bytes) {
   return bytes_->emplace_back(from, from + bytes);
 }
 
+std::span<const std::byte> Weights::NoZeros() {
+  constexpr std::byte kZero{0};
+  if (no_zeros_.empty()) no_zeros_ = Keep(&kZero, sizeof kZero);
+  return no_zeros_;
+}
+
 const model::Tensor* Weights::Add(model::Tensor t) {
   const GroupedMatrix* g = t.grouped.get();
   std::vector<int64_t> form = t.dims;
@@ -165,8 +171,7 @@ Result<const model::Tensor*> Weights::Codes(const WeightView& v, Rows rows) {
     g.zeros = v.zeros->data;
     g.strides.zero_row = g.strides.scale_row, g.strides.zero_group = g.strides.scale_group;
   } else if (!type.is_signed) {
-    const std::byte zero{0};
-    g.zeros = Keep(&zero, 1);  // unsigned codes without zero points begin at 0, not in the middle
+    g.zeros = NoZeros();
   }
   return AddGrouped(t.name, g);
 }
@@ -199,8 +204,7 @@ Result<const model::Tensor*> Weights::Blocked(const BlockedView& v) {
   g.scales = v.scales->data;
   g.strides.scale_row = g.n_groups, g.strides.scale_group = 1;
   if (!v.zeros) {
-    const std::byte zero{0};
-    if (!bytes && !type.is_signed) g.zeros = Keep(&zero, 1);
+    if (!bytes && !type.is_signed) g.zeros = NoZeros();
     return AddGrouped(v.codes->name, g);
   }
   const onnx::Tensor& z = *v.zeros;

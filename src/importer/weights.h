@@ -55,9 +55,13 @@ class Weights {
   const model::Tensor* Add(model::Tensor t);
   const model::Tensor* AddGrouped(const std::string& name, model::GroupedMatrix g);
   std::span<const std::byte> Keep(const void* data, size_t bytes);
+  // The zero points of unsigned codes without any: they begin at 0, not in the middle. The same memory each time, so that a matrix that is
+  // asked for twice stays one tensor.
+  std::span<const std::byte> NoZeros();
 
   std::deque<model::Tensor> tensors_;  // addresses stay
   std::map<Key, const model::Tensor*> known_;
+  std::span<const std::byte> no_zeros_;
   std::shared_ptr<Bytes> bytes_ = std::make_shared<Bytes>();
 };
 

@@ -23,6 +23,11 @@ const Attribute* Node::Find(std::string_view attribute) const {
   return nullptr;
 }
 
+int64_t Node::Int(std::string_view attribute, int64_t otherwise) const {
+  const Attribute* a = Find(attribute);
+  return a && a->ints.size() == 1 ? a->ints[0] : otherwise;
+}
+
 int64_t OpsetVersion(std::span<const Opset> opsets, std::string_view domain) {
   for (const Opset& o : opsets)
     if (o.domain == domain) return o.version;

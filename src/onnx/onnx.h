@@ -97,6 +97,8 @@ struct Node {
   std::vector<std::string> inputs, outputs;  // "" where optional ones are left out
   std::vector<Attribute> attributes;
   const Attribute* Find(std::string_view attribute) const;  // nullptr: not there
+  // The one whole number of an attribute; `otherwise` when it is not there or holds something else.
+  int64_t Int(std::string_view attribute, int64_t otherwise) const;
 };
 
 struct Graph {

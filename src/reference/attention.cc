@@ -117,7 +117,7 @@ Result<Arrays> Attention(const Call& c) {
                                                : Dims{out.batch, out.tokens, out.heads * out.width};
   SLM_ASSIGN_OR_RETURN(Array y, Zeros(type, std::move(dims)));
   SLM_ASSIGN_OR_RETURN(Array shown, Zeros(type, {out.batch, out.heads, out.tokens, n_keys}));  // qk_matmul_output
-  SLM_RETURN_IF_ERROR(CheckSteps(shown.size(), p.hq.width + p.hv.width));
+  SLM_RETURN_IF_ERROR(c.Count(shown.size(), p.hq.width + p.hv.width));
   Dims mask_strides(4);
   if (p.mask) mask_strides = BroadcastStrides(p.mask->dims, {out.batch, out.heads, out.tokens, n_keys});
   std::vector<double> row(static_cast<size_t>(n_keys));

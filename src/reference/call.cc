@@ -36,9 +36,10 @@ Result<std::vector<int64_t>> Call::IntsOr(size_t at, std::vector<int64_t> otherw
   return Ints(at);
 }
 
-int64_t Call::Int(std::string_view name, int64_t otherwise) const {
-  const onnx::Attribute* a = node_.Find(name);
-  return a && a->ints.size() == 1 ? a->ints[0] : otherwise;
+Status Call::Count(int64_t a, int64_t b) const {
+  SLM_RETURN_IF_ERROR(CheckSteps(a, b));
+  steps_ += a * b;
+  return Ok();
 }
 
 double Call::Float(std::string_view name, double otherwise) const {

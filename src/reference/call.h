@@ -37,11 +37,14 @@ class Call {
   Result<std::vector<int64_t>> IntsOr(size_t at, std::vector<int64_t> otherwise) const;
 
   bool Has(std::string_view name) const { return node_.Find(name) != nullptr; }
-  int64_t Int(std::string_view name, int64_t otherwise) const;
+  int64_t Int(std::string_view name, int64_t otherwise) const { return node_.Int(name, otherwise); }
   double Float(std::string_view name, double otherwise) const;
   std::string Text(std::string_view name, std::string otherwise) const;
   std::vector<int64_t> IntList(std::string_view name) const;
   Result<ElementType> Type(std::string_view name, ElementType otherwise) const;
+  // Counts a * b steps, neither negative, before they are done. Errors: kLimit above kMaxSteps.
+  Status Count(int64_t a, int64_t b) const;
+  int64_t steps() const { return steps_; }
   size_t n_outputs() const { return node_.outputs.size(); }
   bool Wants(size_t output) const { return output < node_.outputs.size() && !node_.outputs[output].empty(); }
 
@@ -49,6 +52,7 @@ class Call {
   const onnx::Node& node_;
   int64_t opset_;
   std::vector<const Array*> inputs_;
+  mutable int64_t steps_ = 0;
 };
 
 using Operator = Result<Arrays> (*)(const Call&);
@@ -65,7 +69,7 @@ inline Result<Arrays> One(Array a) {
 #undef SLM_OP
 
 // Shared between families.
-Result<Array> MatMulArrays(const Array& a, const Array& b, ElementType out);
+Result<Array> MatMulArrays(const Call& c, const Array& a, const Array& b, ElementType out);
 Result<Array> CastTo(const Array& a, ElementType type, Saturate saturate, const std::string& round_mode);
 // Softmax in place over the last dimension of `n` values; a row of -inf gives zeros.
 void SoftmaxRow(double* row, int64_t n);

@@ -84,6 +84,7 @@ Result<Arrays> Einsum(const Call& c) {
   for (const char ch : order) all.push_back(sizes[ch]);
   out.assign(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(e.result.size()));
   SLM_ASSIGN_OR_RETURN(const int64_t steps, Count(all));
+  SLM_RETURN_IF_ERROR(c.Count(steps, static_cast<int64_t>(e.terms.size())));
   const ElementType type = c.Optional(0)->type;
   std::vector<Dims> strides;
   for (size_t k = 0; k < e.terms.size(); ++k) {

@@ -104,6 +104,7 @@ Result<Arrays> OneHot(const Call& c) {
 
 Result<Arrays> NonZero(const Call& c) {
   SLM_ASSIGN_OR_RETURN(const Array* x, c.In(0, Accept::kOrdered));
+  SLM_RETURN_IF_ERROR(c.Count(x->size(), 1));
   std::vector<int64_t> found;
   for (int64_t k = 0; k < x->size(); ++k)
     if (Number(*x, k) != 0) found.push_back(k);

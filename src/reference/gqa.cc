@@ -118,7 +118,7 @@ Result<Arrays> GroupQueryAttention(const Call& c) {
   SLM_ASSIGN_OR_RETURN(Array values, Present(p, p.v, p.past_value));
   const Heads cache{Order::kHeadsFirst, p.hk.batch, p.hk.heads, keys.dims[2], p.hk.width};
   SLM_ASSIGN_OR_RETURN(Array y, Zeros(p.q.type, p.q.dims));
-  SLM_RETURN_IF_ERROR(CheckSteps(y.size(), keys.dims[2]));
+  SLM_RETURN_IF_ERROR(c.Count(y.size(), keys.dims[2]));
   std::vector<double> row;
   for (int64_t b = 0; b < p.hq.batch; ++b)
     for (int64_t head = 0; head < p.hq.heads; ++head)

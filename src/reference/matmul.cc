@@ -12,7 +12,7 @@ struct Product {
   int64_t m = 1, n = 1, k = 1;
 };
 
-Result<Product> ProductOf(const Dims& a, const Dims& b) {
+Result<Product> ProductOf(const Call& c, const Dims& a, const Dims& b) {
   if (a.empty() || b.empty()) return Wrong("a product of scalars");
   Product p{a, b, {}, {}};
   if (a.size() == 1) p.a.insert(p.a.begin(), 1);
@@ -26,7 +26,7 @@ Result<Product> ProductOf(const Dims& a, const Dims& b) {
   if (a.size() > 1) p.out.push_back(p.m);
   if (b.size() > 1) p.out.push_back(p.n);
   SLM_ASSIGN_OR_RETURN(const int64_t work, Count(p.out));
-  SLM_RETURN_IF_ERROR(CheckSteps(work, p.k));
+  SLM_RETURN_IF_ERROR(c.Count(work, p.k));
   return p;
 }
 
@@ -54,9 +54,10 @@ Result<std::vector<double>> ZeroPoints(const Array* zero, const Array& of, int64
 }
 
 // Sums of (a - zero of a)(b - zero of b), exact: codes of 8 bits.
-Result<std::vector<double>> IntegerProduct(const Array& a, const Array* a_zero, const Array& b, const Array* b_zero, Product& p) {
+Result<std::vector<double>> IntegerProduct(const Call& c, const Array& a, const Array* a_zero, const Array& b, const Array* b_zero,
+                                           Product& p) {
   if (onnx::Info(a.type).bits > 8 || onnx::Info(b.type).bits > 8) return Refuse("codes of more than 8 bits");
-  SLM_ASSIGN_OR_RETURN(p, ProductOf(a.dims, b.dims));
+  SLM_ASSIGN_OR_RETURN(p, ProductOf(c, a.dims, b.dims));
   SLM_ASSIGN_OR_RETURN(const auto rows, ZeroPoints(a_zero, a, p.m));
   SLM_ASSIGN_OR_RETURN(const auto columns, ZeroPoints(b_zero, b, p.n));
   SLM_ASSIGN_OR_RETURN(const int64_t n, Count(p.out));
@@ -70,8 +71,8 @@ Result<std::vector<double>> IntegerProduct(const Array& a, const Array* a_zero, 
 
 }  // namespace
 
-Result<Array> MatMulArrays(const Array& a, const Array& b, ElementType out) {
-  SLM_ASSIGN_OR_RETURN(const Product p, ProductOf(a.dims, b.dims));
+Result<Array> MatMulArrays(const Call& c, const Array& a, const Array& b, ElementType out) {
+  SLM_ASSIGN_OR_RETURN(const Product p, ProductOf(c, a.dims, b.dims));
   SLM_ASSIGN_OR_RETURN(Array y, Zeros(out, p.out));
   Multiply(
       p, [&](int64_t i) { return Number(a, i); }, [&](int64_t i) { return Number(b, i); }, [&](int64_t i, double sum) { Set(y, i, sum); });
@@ -83,7 +84,7 @@ Result<Arrays> MatMul(const Call& c) {
   SLM_ASSIGN_OR_RETURN(const Array* b, c.In(1, Accept::kNumber));
   if (a->type != b->type) return Wrong("inputs of different types");
   if (!IsFloat(a->type) && onnx::Info(a->type).bits > 32) return Refuse("a product of 64-bit integers");  // sums are held in double
-  SLM_ASSIGN_OR_RETURN(Array y, MatMulArrays(*a, *b, a->type));
+  SLM_ASSIGN_OR_RETURN(Array y, MatMulArrays(c, *a, *b, a->type));
   return One(std::move(y));
 }
 
@@ -97,7 +98,7 @@ Result<Arrays> Gemm(const Call& c) {
   const int64_t m = a->dims[turn_a ? 1 : 0], k = a->dims[turn_a ? 0 : 1], n = b->dims[turn_b ? 0 : 1];
   if (b->dims[turn_b ? 1 : 0] != k) return Wrong("the matrices do not multiply");
   SLM_ASSIGN_OR_RETURN(Array y, Zeros(a->type, {m, n}));
-  SLM_RETURN_IF_ERROR(CheckSteps(y.size(), k));
+  SLM_RETURN_IF_ERROR(c.Count(y.size(), k));
   Dims steps{0, 0};
   if (bias) {
     SLM_ASSIGN_OR_RETURN(const Dims joined, BroadcastShape(bias->dims, y.dims));
@@ -119,7 +120,7 @@ Result<Arrays> MatMulInteger(const Call& c) {
   SLM_ASSIGN_OR_RETURN(const Array* a, c.In(0, Accept::kInteger));
   SLM_ASSIGN_OR_RETURN(const Array* b, c.In(1, Accept::kInteger));
   Product p;
-  SLM_ASSIGN_OR_RETURN(const auto sums, IntegerProduct(*a, c.Optional(2), *b, c.Optional(3), p));
+  SLM_ASSIGN_OR_RETURN(const auto sums, IntegerProduct(c, *a, c.Optional(2), *b, c.Optional(3), p));
   SLM_ASSIGN_OR_RETURN(Array y, Zeros(ElementType::kInt32, p.out));
   for (size_t k = 0; k < sums.size(); ++k) Set(y, static_cast<int64_t>(k), sums[k]);
   return One(std::move(y));
@@ -136,7 +137,7 @@ Result<Arrays> QLinearMatMul(const Call& c) {
   SLM_ASSIGN_OR_RETURN(const Array* zero, c.In(7, Accept::kInteger));
   if (zero->size() != 1 || onnx::Info(zero->type).bits > 8) return Refuse("a result's zero point that is not one code of 8 bits");
   Product p;
-  SLM_ASSIGN_OR_RETURN(const auto sums, IntegerProduct(*a, c.Optional(2), *b, c.Optional(5), p));
+  SLM_ASSIGN_OR_RETURN(const auto sums, IntegerProduct(c, *a, c.Optional(2), *b, c.Optional(5), p));
   const Array& b_scale = *c.Optional(4);
   if (b_scale.size() != 1 && b_scale.size() != p.n) return Wrong("a scale that does not fit");
   SLM_ASSIGN_OR_RETURN(Array y, Zeros(zero->type, p.out));
@@ -154,7 +155,7 @@ Result<Arrays> DynamicQuantizeMatMul(const Call& c) {
   SLM_ASSIGN_OR_RETURN(const Array* b_scale, c.In(2, Accept::kFloat));
   SLM_ASSIGN_OR_RETURN(const Arrays codes, DynamicQuantizeLinear(c));
   Product p;
-  SLM_ASSIGN_OR_RETURN(const auto sums, IntegerProduct(codes[0], &codes[2], *b, c.Optional(3), p));
+  SLM_ASSIGN_OR_RETURN(const auto sums, IntegerProduct(c, codes[0], &codes[2], *b, c.Optional(3), p));
   const Array* bias = c.Optional(4);
   if ((b_scale->size() != 1 && b_scale->size() != p.n) || (bias && (!IsFloat(bias->type) || bias->size() != p.n)))
     return Wrong("a scale or bias that does not fit");

@@ -58,13 +58,14 @@ Result<Arrays> MatMulNBits(const Call& c) {
   if (a->dims.empty() || a->dims.back() != m.k) return Wrong("the last dimension of A is not K");
   if (bias && (bias->dims != Dims{m.n} || bias->type != a->type)) return Wrong("the bias is not [N]");
   SLM_ASSIGN_OR_RETURN(Array w, Zeros(ElementType::kDouble, {m.k, m.n}));
+  SLM_RETURN_IF_ERROR(c.Count(m.k, m.n));
   for (int64_t row = 0; row < m.n; ++row)
     for (int64_t k = 0; k < m.k; ++k) {
       const int64_t block = k / m.block, begin = (row * m.blocks + block) * (m.block * m.bits / 8);
       const double code = static_cast<double>(CodeAt(*m.codes, begin, k % m.block, m.bits));
       w.f[static_cast<size_t>(k * m.n + row)] = (code - ZeroOf(m, row, block)) * Number(*m.scales, row * m.blocks + block);
     }
-  SLM_ASSIGN_OR_RETURN(Array y, MatMulArrays(*a, w, bias ? ElementType::kDouble : a->type));
+  SLM_ASSIGN_OR_RETURN(Array y, MatMulArrays(c, *a, w, bias ? ElementType::kDouble : a->type));
   if (!bias) return One(std::move(y));
   SLM_ASSIGN_OR_RETURN(Array sum, Zeros(a->type, y.dims));
   for (int64_t k = 0; k < y.size(); ++k) Set(sum, k, y.f[static_cast<size_t>(k)] + Number(*bias, k % m.n));

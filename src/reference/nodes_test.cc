@@ -101,6 +101,84 @@ TEST(Reference, ExchangedInputs) {
   EXPECT_GT(refused, 1000u);
 }
 
+onnx::Node NodeOf(const char* op, std::vector<std::string> inputs, std::vector<std::string> outputs) {
+  onnx::Node n;
+  n.op_type = op;
+  n.inputs = std::move(inputs);
+  n.outputs = std::move(outputs);
+  return n;
+}
+
+TEST(Reference, OneNodeAlone) {
+  const std::vector<onnx::Opset> opsets{{"", 20}};
+  Array x;
+  x.type = onnx::ElementType::kFloat;
+  x.dims = {3};
+  x.f = {1, 4, 2};
+  Array k;
+  k.type = onnx::ElementType::kInt64;
+  k.dims = {1};
+  k.i = {2};
+  const Array* both[] = {&x, &k};
+  // The values are not asked for: their place stays empty.
+  const auto top = RunNode(NodeOf("TopK", {"x", "k"}, {"", "at"}), opsets, both);
+  ASSERT_TRUE(top.ok()) << top.error().message();
+  EXPECT_EQ(top.value()[0].type, onnx::ElementType::kUndefined);
+  EXPECT_EQ(top.value()[1].i, (std::vector<int64_t>{1, 2}));
+  const Array* same[] = {&x, &x};
+  EXPECT_EQ(RunNode(NodeOf("Add", {"x", "x"}, {"y"}), opsets, same).value()[0].f, (std::vector<double>{2, 8, 4}));
+  const Array* bounds[] = {&x, nullptr, &x};  // Clip without its minimum; the maximum must be one value
+  EXPECT_EQ(RunNode(NodeOf("Clip", {"x", "", "x"}, {"y"}), opsets, bounds).error().code(), Code::kCorrupt);
+
+  int64_t work = 0;
+  Array square;
+  square.type = onnx::ElementType::kFloat;
+  square.dims = {3, 3};
+  square.f.assign(9, 1);
+  const Array* squares[] = {&square, &square};
+  ASSERT_TRUE(RunNode(NodeOf("MatMul", {"a", "b"}, {"y"}), opsets, squares, &work).ok());
+  EXPECT_EQ(work, 3 * 3 * 3 + 3 * 3);  // products, values
+  ASSERT_TRUE(RunNode(NodeOf("ReduceSum", {"a"}, {"y"}), opsets, {squares, 1}, &work).ok());
+  EXPECT_EQ(work, 3 * 3 * 3 + 3 * 3 + 9 + 1);
+
+  const auto refused = [&](const onnx::Node& n, std::span<const Array* const> inputs) { return RunNode(n, opsets, inputs).error().code(); };
+  EXPECT_EQ(refused(NodeOf("Add", {"x", "y"}, {"z"}), {both, 1}), Code::kCorrupt);  // an input too few
+  EXPECT_EQ(refused(NodeOf("Add", {"x", "x"}, {"z", "more"}), same), Code::kUnsupported);
+  EXPECT_EQ(refused(NodeOf("NobodyKnowsIt", {"x"}, {"z"}), {both, 1}), Code::kUnsupported);
+  EXPECT_EQ(RunNode(NodeOf("Add", {"x", "x"}, {"z"}), {}, same).error().code(), Code::kCorrupt);  // no operator set
+  onnx::Node branch = NodeOf("If", {"x"}, {"z"});
+  branch.attributes.emplace_back().graphs.emplace_back();
+  EXPECT_EQ(refused(branch, {both, 1}), Code::kUnsupported);
+}
+
+// ONNX's Shape: bounds count from the end when negative and are clamped to the rank.
+TEST(Reference, ShapesOfKnownDimensions) {
+  const int64_t dims[] = {2, -1, 5};
+  const auto shape = [&](std::vector<std::pair<const char*, int64_t>> bounds) {
+    onnx::Node n = NodeOf("Shape", {"x"}, {"y"});
+    for (const auto& [name, value] : bounds) {
+      onnx::Attribute& a = n.attributes.emplace_back();
+      a.name = name;
+      a.kind = onnx::Attribute::Kind::kInt;
+      a.ints = {value};
+    }
+    return ShapeContent(n, dims).i;
+  };
+  EXPECT_EQ(shape({}), (std::vector<int64_t>{2, -1, 5}));
+  EXPECT_EQ(shape({{"start", -1}}), (std::vector<int64_t>{5}));
+  EXPECT_EQ(shape({{"start", -9}, {"end", -2}}), (std::vector<int64_t>{2}));
+  EXPECT_EQ(shape({{"start", 2}, {"end", 1}}), (std::vector<int64_t>{}));
+  EXPECT_EQ(shape({{"end", 9}}).size(), 3u);
+  const onnx::Node size = NodeOf("Size", {"x"}, {"y"});
+  EXPECT_EQ(ShapeContent(size, dims).i, (std::vector<int64_t>{-1}));
+  const int64_t known[] = {2, 3};
+  EXPECT_EQ(ShapeContent(size, known).i, (std::vector<int64_t>{6}));
+  EXPECT_TRUE(ShapeContent(size, known).dims.empty());
+  EXPECT_EQ(ShapeContent(size, {}).i, (std::vector<int64_t>{1}));
+  const int64_t huge[] = {int64_t{1} << 40, int64_t{1} << 40};
+  EXPECT_EQ(ShapeContent(size, huge).i, (std::vector<int64_t>{-1}));
+}
+
 TEST(Reference, EveryOperatorStandsOnce) {
   std::set<std::pair<std::string, std::string>> seen;
   for (const OperatorRow& row : Operators()) EXPECT_TRUE(seen.emplace(row.domain, row.name).second) << row.name;

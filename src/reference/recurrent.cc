@@ -48,7 +48,7 @@ Result<Problem> ProblemOf(const Call& c) {
   SLM_RETURN_IF_ERROR(CheckGate(p.beta, p.hk, rule, "delta", {p.hk.heads, 1}));
   const Dims dims{p.hk.batch, p.hk.heads, p.hk.width, p.hv.width};
   SLM_ASSIGN_OR_RETURN(p.state, Zeros(ElementType::kDouble, dims));
-  SLM_RETURN_IF_ERROR(CheckSteps(p.state.size() * (p.hq.heads / p.hk.heads + 2), p.hk.tokens));
+  SLM_RETURN_IF_ERROR(c.Count(p.state.size() * (p.hq.heads / p.hk.heads + 2), p.hk.tokens));
   p.state_type = p.q->type;
   if (const Array* past = c.Optional(3)) {
     if (past->dims != dims || !IsFloat(past->type)) return Wrong("the past state does not fit");
@@ -114,7 +114,7 @@ Result<Arrays> CausalConvWithState(const Call& c) {
   if ((bias && (bias->dims != Dims{channels} || !IsFloat(bias->type))) ||
       (past && (past->dims != Dims{x->dims[0], channels, before} || past->type != x->type)))
     return Wrong("bias or past do not fit");
-  SLM_RETURN_IF_ERROR(CheckSteps(x->size(), kernel));
+  SLM_RETURN_IF_ERROR(c.Count(x->size(), kernel));
   SLM_ASSIGN_OR_RETURN(Array y, Zeros(x->type, x->dims));
   SLM_ASSIGN_OR_RETURN(Array present, Zeros(x->type, {x->dims[0], channels, before}));
   for (int64_t line = 0; line < x->dims[0] * channels; ++line) {

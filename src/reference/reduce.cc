@@ -1,5 +1,6 @@
 // Operators that fold values along dimensions: Reduce*, ArgMax, ArgMin, CumSum, TopK.
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -25,6 +26,7 @@ Result<Reduced> Layout(const Call& c, const Array& x) {
   if (c.Optional(1)) {
     SLM_ASSIGN_OR_RETURN(axes, c.Ints(1));
   }
+  SLM_RETURN_IF_ERROR(c.Count(x.size(), 1));
   const size_t rank = x.dims.size();
   std::vector<uint8_t> folded(rank, axes.empty() && c.Int("noop_with_empty_axes", 0) == 0 ? 1 : 0);
   for (const int64_t a : axes) {
@@ -107,6 +109,7 @@ Result<Arrays> ArgBest(const Call& c, Best best) {
   SLM_ASSIGN_OR_RETURN(const int64_t axis, Axis(c.Int("axis", 0), x->dims.size()));
   const Lanes l = LanesOf(x->dims, axis);
   if (l.n == 0) return Wrong("an axis without values");
+  SLM_RETURN_IF_ERROR(c.Count(x->size(), 1));
   Dims dims = x->dims;
   if (c.Int("keepdims", 1) != 0) dims[static_cast<size_t>(axis)] = 1;
   else dims.erase(dims.begin() + axis);
@@ -212,6 +215,7 @@ Result<Arrays> TopK(const Call& c) {
   const Lanes l = LanesOf(x->dims, axis);
   if (given.size() != 1 || given[0] < 0 || given[0] > l.n) return Wrong("k is not between 0 and the size of the axis");
   const int64_t top = given[0];
+  SLM_RETURN_IF_ERROR(c.Count(x->size(), std::bit_width(static_cast<uint64_t>(l.n))));  // a sort
   const bool largest = c.Int("largest", 1) != 0;
   Dims dims = x->dims;
   dims[static_cast<size_t>(axis)] = top;

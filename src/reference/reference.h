@@ -4,6 +4,7 @@
 // operator is at least as exact as its type allows. Speed and memory are not its business.
 #pragma once
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,17 @@ Result<Array> FromTensor(const onnx::Tensor& t);
 // Outputs in the graph's order. Errors: kUnsupported (an operator, an opset, a type that is not here: named), kCorrupt (inputs that are
 // not the graph's, a node that its operator does not allow), kLimit (a value too large to compute slowly).
 Result<std::vector<Array>> RunGraph(const onnx::Model& model, const std::vector<Array>& inputs);
+
+// Runs one node that calls no function. `opsets`: what its model imports. `inputs`: one for each name of the node, any shapes and types,
+// nullptr where the name is empty; they are read during the call only. One array for each output, an empty one where it is left out.
+// `work`, if given, grows by what was done: steps of sums and products, and values of the outputs; the same on every machine.
+// Errors: as RunGraph; kUnsupported for a node with graphs inside. Thread-safe.
+Result<std::vector<Array>> RunNode(const onnx::Node& node, std::span<const onnx::Opset> opsets, std::span<const Array* const> inputs,
+                                   int64_t* work = nullptr);
+
+// What the node, a Shape or a Size, says of a value with these dimensions. An open one is -1; so is a Size that is not known or does not
+// fit int64.
+Array ShapeContent(const onnx::Node& node, std::span<const int64_t> dims);
 
 struct Tolerance {
   double relative = 1e-3, absolute = 1e-7;

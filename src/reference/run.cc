@@ -37,7 +37,7 @@ struct Scope {
 
 // Whose nodes are run: the main graph's, or those of a function that `caller` calls.
 struct Frame {
-  const std::vector<onnx::Opset>* opsets = nullptr;
+  std::span<const onnx::Opset> opsets;
   const onnx::Function* function = nullptr;
   const onnx::Node* caller = nullptr;
 };
@@ -88,12 +88,31 @@ std::vector<std::string> OutputNames(const onnx::Graph& g) {
   return names;
 }
 
+// Can this build run the node, with the row of its operator or, without one, as a node that runs others?
+Status CheckOpset(const onnx::Node& n, const Row* row, std::span<const onnx::Opset> opsets) {
+  if (!row && !IsIf(n)) return Refuse("operator " + NameOf(n));
+  const int64_t opset = onnx::OpsetVersion(opsets, n.domain), first = row ? row->first_opset : 1;
+  if (opset == 0) return Wrong("operator set '" + n.domain + "' is not imported");
+  if (opset < first || (n.domain.empty() && opset > onnx::kNewestOpset))
+    return Refuse(fmt::format("{} of operator set {}; known from {} to {}", NameOf(n), opset, first, onnx::kNewestOpset));
+  return Ok();
+}
+
+// Counts the values that a run keeps.
+Status CountKept(int64_t more, int64_t& kept) {
+  kept += more;
+  if (kept > kMaxKept) return Error(Code::kLimit, fmt::format("more than {} values in all", kMaxKept), "test with a smaller graph");
+  return Ok();
+}
+
+Error NoSuchOutput(const onnx::Node& n, size_t k) { return Refuse(fmt::format("output {} of {}", k, NameOf(n))); }
+
 class Runner {
  public:
   explicit Runner(const onnx::Model& model) : model_(model) {}
 
   // Refuses what cannot be run before anything is computed.
-  Status Check(const std::vector<onnx::Node>& nodes, const std::vector<onnx::Opset>& opsets) {
+  Status Check(const std::vector<onnx::Node>& nodes, std::span<const onnx::Opset> opsets) {
     for (size_t k = 0; k < nodes.size(); ++k)
       if (const Status s = CheckNode(nodes[k], opsets); !s.ok()) return s.error().At(Place(nodes, k));
     return Ok();
@@ -123,7 +142,7 @@ class Runner {
     return nullptr;
   }
 
-  Status CheckNode(const onnx::Node& n, const std::vector<onnx::Opset>& opsets) {
+  Status CheckNode(const onnx::Node& n, std::span<const onnx::Opset> opsets) {
     for (const onnx::Attribute& a : n.attributes) {
       if (!a.graphs.empty() && !IsIf(n)) return Refuse(NameOf(n) + " with a graph inside");
       for (const onnx::Graph& g : a.graphs) SLM_RETURN_IF_ERROR(Check(g.nodes, opsets));
@@ -133,18 +152,11 @@ class Runner {
       const Level level(&depth_);
       return level.fits() ? Check(f->nodes, f->opsets) : Status(TooDeep());
     }
-    const Row* row = FindRow(n);
-    if (!row && !IsIf(n)) return Refuse("operator " + NameOf(n));
-    const int64_t opset = onnx::OpsetVersion(opsets, n.domain), first = row ? row->first_opset : 1;
-    if (opset == 0) return Wrong("operator set '" + n.domain + "' is not imported");
-    if (opset < first || (n.domain.empty() && opset > onnx::kNewestOpset))
-      return Refuse(fmt::format("{} of operator set {}; known from {} to {}", NameOf(n), opset, first, onnx::kNewestOpset));
-    return Ok();
+    return CheckOpset(n, FindRow(n), opsets);
   }
 
   Status Keep(const std::string& name, Array a, Scope& scope) {
-    kept_ += a.size();
-    if (kept_ > kMaxKept) return Error(Code::kLimit, fmt::format("more than {} values in all", kMaxKept), "test with a smaller graph");
+    SLM_RETURN_IF_ERROR(CountKept(a.size(), kept_));
     scope.values.insert_or_assign(name, std::move(a));
     return Ok();
   }
@@ -157,13 +169,13 @@ class Runner {
       inputs.push_back(name.empty() ? nullptr : scope.Find(name));
       if (!name.empty() && !inputs.back()) return Wrong("input '" + name + "' has no value");
     }
-    const Call call(n, onnx::OpsetVersion(*frame.opsets, n.domain), std::move(inputs));
+    const Call call(n, onnx::OpsetVersion(frame.opsets, n.domain), std::move(inputs));
     const onnx::Function* function = FunctionOf(n);
     auto made = function ? CallFunction(*function, call) : IsIf(n) ? RunBranch(call, frame, scope) : FindRow(n)->function(call);
     if (!made.ok()) return made.error();
     for (size_t k = 0; k < n.outputs.size(); ++k) {
       if (n.outputs[k].empty()) continue;
-      if (k >= made.value().size()) return Refuse(fmt::format("output {} of {}", k, NameOf(n)));
+      if (k >= made.value().size()) return NoSuchOutput(n, k);
       SLM_RETURN_IF_ERROR(Keep(n.outputs[k], std::move(made.value()[k]), scope));
     }
     return Ok();
@@ -175,7 +187,7 @@ class Runner {
     Scope scope;
     for (size_t k = 0; k < f.inputs.size(); ++k)
       if (const Array* a = call.Optional(k)) SLM_RETURN_IF_ERROR(Keep(f.inputs[k], *a, scope));
-    SLM_RETURN_IF_ERROR(Nodes(f.nodes, {&f.opsets, &f, &call.node()}, scope));
+    SLM_RETURN_IF_ERROR(Nodes(f.nodes, {f.opsets, &f, &call.node()}, scope));
     return Outputs(f.outputs, scope);
   }
 
@@ -231,8 +243,32 @@ Result<std::vector<Array>> RunGraph(const onnx::Model& model, const std::vector<
   Scope scope;
   SLM_RETURN_IF_ERROR(runner.AddInitializers(g, scope));
   SLM_RETURN_IF_ERROR(SetInputs(g, inputs, scope));
-  SLM_RETURN_IF_ERROR(runner.Nodes(g.nodes, {&model.opsets, nullptr, nullptr}, scope));
+  SLM_RETURN_IF_ERROR(runner.Nodes(g.nodes, {model.opsets, nullptr, nullptr}, scope));
   return Outputs(OutputNames(g), scope);
+}
+
+Result<std::vector<Array>> RunNode(const onnx::Node& node, std::span<const onnx::Opset> opsets, std::span<const Array* const> inputs,
+                                   int64_t* work) {
+  for (const onnx::Attribute& a : node.attributes)
+    if (!a.graphs.empty()) return Refuse(NameOf(node) + " with a graph inside");
+  const Row* row = FindRow(node);
+  if (!row) return Refuse("operator " + NameOf(node));
+  SLM_RETURN_IF_ERROR(CheckOpset(node, row, opsets));
+  for (size_t k = 0; k < node.inputs.size(); ++k)
+    if (!node.inputs[k].empty() && (k >= inputs.size() || !inputs[k])) return Wrong("input '" + node.inputs[k] + "' has no value");
+  const onnx::Node own = Resolved(node, {});
+  const Call call(own, onnx::OpsetVersion(opsets, node.domain), {inputs.begin(), inputs.end()});
+  SLM_ASSIGN_OR_RETURN(Arrays made, row->function(call));
+  std::vector<Array> out(node.outputs.size());
+  int64_t kept = 0;
+  for (size_t k = 0; k < out.size(); ++k) {
+    if (node.outputs[k].empty()) continue;
+    if (k >= made.size()) return NoSuchOutput(node, k);
+    SLM_RETURN_IF_ERROR(CountKept(made[k].size(), kept));
+    out[k] = std::move(made[k]);
+  }
+  if (work) *work += call.steps() + kept;
+  return out;
 }
 
 std::vector<OperatorRow> Operators() {

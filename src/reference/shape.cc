@@ -23,6 +23,23 @@ Result<Arrays> WithDims(const Array& x, Dims dims) {
 
 }  // namespace
 
+Array ShapeContent(const onnx::Node& node, std::span<const int64_t> dims) {
+  if (node.op_type == "Size") {
+    Array y = IntVector({1});
+    y.dims = {};
+    for (const int64_t d : dims)
+      if (d < 0 || __builtin_mul_overflow(y.i[0], d, &y.i[0])) {
+        y.i[0] = -1;
+        break;
+      }
+    return y;
+  }
+  const auto rank = static_cast<int64_t>(dims.size());
+  const auto bound = [rank](int64_t v) { return std::clamp<int64_t>(v < 0 ? v + rank : v, 0, rank); };
+  const int64_t begin = bound(node.Int("start", 0)), end = std::max(begin, bound(node.Int("end", rank)));
+  return IntVector(Dims(dims.begin() + begin, dims.begin() + end));
+}
+
 Result<Arrays> Constant(const Call& c) {
   const onnx::Attribute* a = nullptr;
   for (const char* name : {"value", "value_float", "value_floats", "value_int", "value_ints", "value_string", "value_strings"})
@@ -76,17 +93,7 @@ Result<Arrays> Range(const Call& c) {
 
 Result<Arrays> ShapeOf(const Call& c) {
   SLM_ASSIGN_OR_RETURN(const Array* x, c.In(0));
-  const int64_t rank = static_cast<int64_t>(x->dims.size());
-  const auto bound = [rank](int64_t v) { return std::clamp<int64_t>(v < 0 ? v + rank : v, 0, rank); };
-  const int64_t begin = bound(c.Int("start", 0)), end = std::max(begin, bound(c.Int("end", rank)));
-  return One(IntVector(Dims(x->dims.begin() + begin, x->dims.begin() + end)));
-}
-
-Result<Arrays> SizeOf(const Call& c) {
-  SLM_ASSIGN_OR_RETURN(const Array* x, c.In(0));
-  Array y = IntVector({x->size()});
-  y.dims = {};
-  return One(std::move(y));
+  return One(ShapeContent(c.node(), x->dims));
 }
 
 Result<Arrays> Reshape(const Call& c) {

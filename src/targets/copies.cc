@@ -74,7 +74,7 @@ int64_t CacheBytes(const Flat& flat, int64_t context) {
 std::string StoredForm(const Flat& flat, int i) {
   const FlatNode& n = flat.nodes[static_cast<size_t>(i)];
   if (n.node.op_type == "MatMulNBits" || n.node.op_type == "GatherBlockQuantized")
-    return fmt::format("{} bits in blocks of {} ({})", IntOr(n.node, "bits", 4), IntOr(n.node, "block_size", 0), n.node.op_type);
+    return fmt::format("{} bits in blocks of {} ({})", n.node.Int("bits", 4), n.node.Int("block_size", 0), n.node.op_type);
   const bool table = n.node.op_type == "Gather";
   if (!table && n.node.op_type != "MatMul" && n.node.op_type != "Gemm" && n.node.op_type != "Conv") return "";
   const size_t at = table ? 0 : 1;
@@ -85,7 +85,7 @@ std::string StoredForm(const Flat& flat, int i) {
   const int from = flat.Producer(i, at);
   const onnx::Node& dequantize = flat.nodes[static_cast<size_t>(from)].node;
   const Value* scale = flat.Input(from, 1);
-  const int64_t block = IntOr(dequantize, "block_size", 0);
+  const int64_t block = dequantize.Int("block_size", 0);
   const bool one = !scale || scale->n_values() == 1;
   return TypeNames(Plain(codes)) + (block > 0 ? fmt::format(" in blocks of {}", block)
                                     : one     ? ", one scale a tensor"

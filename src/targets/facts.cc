@@ -1,4 +1,5 @@
 // What a node's outputs are: element types by operator, fixed content by running the reference on fixed inputs.
+#include <algorithm>
 #include <map>
 
 #include "targets/flat.h"
@@ -63,7 +64,7 @@ ElementType FromAttribute(const onnx::Node& n) {
       if (n.Find(name)) return type;
     return ElementType::kFloat;
   }
-  const int64_t to = IntOr(n, n.op_type == "Cast" ? "to" : "dtype", n.op_type == "Cast" ? 0 : 1);
+  const int64_t to = n.Int(n.op_type == "Cast" ? "to" : "dtype", n.op_type == "Cast" ? 0 : 1);
   return onnx::IsElementType(to) ? static_cast<ElementType>(to) : ElementType::kUndefined;
 }
 
@@ -73,7 +74,7 @@ ElementType TypeOf(const Flat& flat, const onnx::Node& n, size_t output) {
     return v ? v->type : ElementType::kUndefined;
   };
   if (n.op_type == "QuantizeLinear" || n.op_type == "DequantizeLinear")
-    if (const int64_t t = IntOr(n, "output_dtype", 0); onnx::IsElementType(t)) return static_cast<ElementType>(t);
+    if (const int64_t t = n.Int("output_dtype", 0); onnx::IsElementType(t)) return static_cast<ElementType>(t);
   if (n.op_type == "QuantizeLinear" && (n.inputs.size() < 3 || n.inputs[2].empty())) return ElementType::kUint8;
   if (n.op_type == "TopK" && output == 1) return ElementType::kInt64;
   if (n.op_type == "DynamicQuantizeLinear" && output == 1) return ElementType::kFloat;
@@ -96,67 +97,41 @@ std::shared_ptr<const reference::Array> Content(const Value& v) {
   return array.ok() ? std::make_shared<const reference::Array>(array.Take()) : nullptr;
 }
 
-// Runs one node on fixed inputs.
-bool Compute(Flat& flat, int index) {
+// Runs one node on fixed inputs, if the reference can.
+void Compute(Flat& flat, int index) {
   const FlatNode& n = flat.nodes[static_cast<size_t>(index)];
-  onnx::Model one;
-  one.opsets = {{n.node.domain, n.opset}};
-  std::vector<reference::Array> inputs;
+  std::vector<std::shared_ptr<const reference::Array>> held;
+  std::vector<const reference::Array*> inputs;
   for (size_t i = 0; i < n.node.inputs.size(); ++i) {
     const Value* v = flat.Input(index, i);
-    if (!v) continue;
-    const auto content = Content(*v);
-    if (!content) return false;
-    bool given = false;
-    for (const onnx::ValueInfo& known : one.graph.inputs) given |= known.name == n.node.inputs[i];
-    if (given) continue;
-    onnx::ValueInfo info;
-    info.name = n.node.inputs[i];
-    one.graph.inputs.push_back(std::move(info));
-    inputs.push_back(*content);
+    held.push_back(v ? Content(*v) : nullptr);
+    if (v && !held.back()) return;
+    inputs.push_back(held.back().get());
   }
-  one.graph.nodes.push_back(n.node);
-  for (const std::string& out : n.node.outputs)
-    if (!out.empty()) {
-      onnx::ValueInfo info;
-      info.name = out;
-      one.graph.outputs.push_back(std::move(info));
-    }
-  auto result = reference::RunGraph(one, inputs);
-  if (!result.ok()) return false;
-  for (size_t i = 0; i < one.graph.outputs.size(); ++i) {
+  const onnx::Opset opset{n.node.domain, n.opset};
+  auto result = reference::RunNode(n.node, {&opset, 1}, inputs);
+  if (!result.ok()) return;
+  for (size_t i = 0; i < n.node.outputs.size(); ++i) {
+    if (n.node.outputs[i].empty()) continue;
     reference::Array& array = result.value()[i];
-    Value& v = flat.values[one.graph.outputs[i].name];
+    Value& v = flat.values[n.node.outputs[i]];
     v.type = array.type;
     v.has_shape = true;
     v.shape.clear();
     for (const int64_t d : array.dims) v.shape.push_back(Sane({d, ""}));
     if (array.size() <= kSmall) v.data = std::make_shared<const reference::Array>(std::move(array));
   }
-  return true;
 }
 
 // The shape of a value whose shape is known is itself fixed.
 void ShapeContent(Flat& flat, const FlatNode& n, int index) {
   const Value* in = flat.Input(index, 0);
   if (!in || !in->has_shape || n.node.outputs.empty()) return;
-  const int64_t rank = static_cast<int64_t>(in->shape.size());
-  auto array = std::make_shared<reference::Array>();
-  array->type = ElementType::kInt64;
-  if (n.node.op_type == "Size") {
-    if (in->n_values() < 0) return;
-    array->i = {in->n_values()};
-  } else {
-    const auto clamp = [&](int64_t at) { return std::min(std::max(at < 0 ? at + rank : at, int64_t{0}), rank); };
-    for (int64_t i = clamp(IntOr(n.node, "start", 0)); i < clamp(IntOr(n.node, "end", rank)); ++i) {
-      if (in->shape[static_cast<size_t>(i)].value < 0) return;
-      array->i.push_back(in->shape[static_cast<size_t>(i)].value);
-    }
-    array->dims = {static_cast<int64_t>(array->i.size())};
-  }
+  reference::Array content = reference::ShapeContent(n.node, in->Dims());
+  if (std::any_of(content.i.begin(), content.i.end(), [](int64_t d) { return d < 0; })) return;
   Value& out = flat.values[n.node.outputs[0]];
   out.fixed = true;
-  out.data = std::move(array);
+  out.data = std::make_shared<const reference::Array>(std::move(content));
 }
 
 bool IsQuantizer(const onnx::Node& n) { return n.op_type == "DequantizeLinear" || n.op_type == "QuantizeLinear"; }

@@ -182,6 +182,12 @@ int64_t Value::n_values() const {
   return n;
 }
 
+std::vector<int64_t> Value::Dims() const {
+  std::vector<int64_t> out;
+  for (const onnx::Dim& d : shape) out.push_back(d.value);
+  return out;
+}
+
 const Value* Flat::Find(const std::string& name) const {
   const auto at = name.empty() ? values.end() : values.find(name);
   return at == values.end() ? nullptr : &at->second;
@@ -204,10 +210,5 @@ int Flat::Producer(int node, size_t i) const {
 }
 
 Result<Flat> Flatten(const onnx::Model& model, const CheckOptions& options) { return Flattener(model, options).Run(); }
-
-int64_t IntOr(const onnx::Node& n, std::string_view name, int64_t otherwise) {
-  const onnx::Attribute* a = n.Find(name);
-  return a && a->kind == onnx::Attribute::Kind::kInt && !a->ints.empty() ? a->ints[0] : otherwise;
-}
 
 }  // namespace slm::targets

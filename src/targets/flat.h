@@ -25,7 +25,8 @@ struct Value {
   bool graph_input = false, graph_output = false;
 
   bool IsStatic() const;
-  int64_t n_values() const;  // -1: not known
+  int64_t n_values() const;           // -1: not known
+  std::vector<int64_t> Dims() const;  // -1: open
 };
 
 struct FlatNode {
@@ -59,7 +60,6 @@ bool InferShapes(const Flat& flat, const FlatNode& n, std::vector<std::vector<on
 // The values of a fixed input as whole numbers; false: not fixed, or large.
 bool FixedInts(const Flat& flat, const FlatNode& n, size_t input, std::vector<int64_t>& out);
 
-int64_t IntOr(const onnx::Node& n, std::string_view name, int64_t otherwise);
 bool IsStatic(const std::vector<onnx::Dim>& shape);
 // No real tensor is longer: such a size, or a negative one, is taken as open, so that sums of sizes cannot overflow.
 inline onnx::Dim Sane(onnx::Dim d) {

@@ -262,7 +262,7 @@ class FusionFinder {
       Add(k.what, Fusion::Form::kOperator, {i});
       if (std::string_view(k.what) != "attention") continue;
       Add("softmax", Fusion::Form::kInside, {i});
-      if (IntOr(At(i), "do_rotary", 0) != 0) Add("RoPE", Fusion::Form::kInside, {i});
+      if (At(i).Int("do_rotary", 0) != 0) Add("RoPE", Fusion::Form::kInside, {i});
     }
   }
   void Add(const char* what, Fusion::Form form, const Nodes& nodes) {

@@ -16,17 +16,23 @@ bool IsFloating(ElementType t) { return onnx::Info(t).kind == onnx::ElementKind:
 bool Is(const Flat& flat, int node, std::string_view op) { return node >= 0 && flat.nodes[static_cast<size_t>(node)].node.op_type == op; }
 
 // The types by which a value may be looked up in a row: as it is, and as the codes beside it.
-TypeSet Candidates(ElementType plain, ElementType codes, bool unit) {
+enum class LookUp : uint8_t { kEither, kCodes };  // kCodes: the values are quantized where codes lie beside them
+TypeSet Candidates(ElementType plain, ElementType codes, LookUp by) {
   if (plain == ElementType::kUndefined && codes == ElementType::kUndefined) return kAnyType;
   TypeSet set = codes != ElementType::kUndefined ? Quantized(codes) : 0;
-  if (codes == ElementType::kUndefined || !unit) set |= Plain(plain);
+  if (codes == ElementType::kUndefined || by == LookUp::kEither) set |= Plain(plain);
   return set;
 }
 
 class RowMatch {
  public:
   RowMatch(const Flat& flat, int node, const Description& d, const Row& row)
-      : flat_(flat), index_(node), n_(flat.nodes[static_cast<size_t>(node)]), d_(d), row_(row), unit_(IsQuantizedUnit(flat, node)) {}
+      : flat_(flat),
+        index_(node),
+        n_(flat.nodes[static_cast<size_t>(node)]),
+        d_(d),
+        row_(row),
+        by_(IsQuantizedUnit(flat, node) ? LookUp::kCodes : LookUp::kEither) {}
 
   // "" when the node fits; else what does not, in words.
   std::string Misfit() {
@@ -73,7 +79,7 @@ class RowMatch {
       if (flat_.Input(index_, i)) return fmt::format("input {} is given", i);
     for (const size_t i : row_.blocked)
       if (const int from = flat_.Producer(index_, i);
-          !Is(flat_, from, "DequantizeLinear") || IntOr(flat_.nodes[static_cast<size_t>(from)].node, "block_size", 0) == 0)
+          !Is(flat_, from, "DequantizeLinear") || flat_.nodes[static_cast<size_t>(from)].node.Int("block_size", 0) == 0)
         return fmt::format("input {} has no scales in blocks", i);
     for (const size_t i : row_.constant)
       if (const Value* v = flat_.Input(index_, i); v && !v->fixed) return fmt::format("input {} is not a constant", i);
@@ -82,7 +88,7 @@ class RowMatch {
     for (size_t i = 0; i < n_.node.inputs.size(); ++i) {
       const Value* v = flat_.Input(index_, i);
       if (!v) continue;
-      const TypeSet got = Candidates(v->type, d_.quantized_units ? CodesBefore(flat_, index_, i) : ElementType::kUndefined, unit_);
+      const TypeSet got = Candidates(v->type, d_.quantized_units ? CodesBefore(flat_, index_, i) : ElementType::kUndefined, by_);
       if (!Fits(row_.in.Of(i), got)) return Wrong("input", i, got, row_.in.Of(i));
     }
     return "";
@@ -91,7 +97,7 @@ class RowMatch {
     for (size_t i = 0; i < n_.node.outputs.size(); ++i) {
       const Value* v = flat_.Output(index_, i);
       if (!v) continue;
-      const TypeSet got = Candidates(v->type, d_.quantized_units ? CodesAfter(flat_, index_, i) : ElementType::kUndefined, unit_);
+      const TypeSet got = Candidates(v->type, d_.quantized_units ? CodesAfter(flat_, index_, i) : ElementType::kUndefined, by_);
       if (!Fits(row_.out.Of(i), got)) return Wrong("output", i, got, row_.out.Of(i));
     }
     return "";
@@ -142,7 +148,7 @@ class RowMatch {
   const FlatNode& n_;
   const Description& d_;
   const Row& row_;
-  const bool unit_;
+  const LookUp by_;
   bool widened_ = false;
   TypeMisfit type_misfit_;
 };

@@ -9,6 +9,7 @@ from onnx import numpy_helper as nh
 MS = "com.microsoft"
 FLOATS = {"f32": T.FLOAT, "f16": T.FLOAT16}
 CODES = {"u16": T.UINT16, "u8": T.UINT8, "s16": T.INT16, "s8": T.INT8}
+FORMS = ["f32", "f16", "u16", "u8", "s16", "s8"]  # of most operators
 NUMPY = {
     T.FLOAT: np.float32,
     T.FLOAT16: np.float16,

@@ -22,7 +22,8 @@ constexpr double kMaskedBelow = -1e4;  // what a mask adds to scores that do not
 struct HeadAxes {
   int64_t heads = 1, repeat = 1, width = 0;
 };
-Result<HeadAxes> HeadsFirst(const Call& c, const Axes& axes, AxisKind length, bool transposed) {
+enum class LastAxis : uint8_t { kWidth, kLength };
+Result<HeadAxes> HeadsFirst(const Call& c, const Axes& axes, AxisKind length, LastAxis last = LastAxis::kWidth) {
   const Axes all = WithoutOnes(axes);
   HeadAxes h;
   size_t at = 0;
@@ -33,7 +34,8 @@ Result<HeadAxes> HeadsFirst(const Call& c, const Axes& axes, AxisKind length, bo
     else return c.Refuse("attention over values that are not [heads, tokens, width]");
   }
   if (all.size() - at != 2) return c.Refuse("attention over values that are not [heads, tokens, width]");
-  const Axis &first = all[at], &second = all[at + 1], &slots = transposed ? second : first, &width = transposed ? first : second;
+  const bool turned = last == LastAxis::kLength;
+  const Axis &slots = all[turned ? at + 1 : at], &width = all[turned ? at : at + 1];
   if (slots.kind != length || width.kind != AxisKind::kFeature || width.stride != 1 || width.repeat != 1)
     return c.Refuse("attention over values that are not [heads, tokens, width]");
   h.width = width.n;
@@ -70,7 +72,7 @@ Result<ValuePtr> Norm(const Call& c, const ValuePtr& x, Value& weight, float eps
 Result<Values> RmsNormNode(const Call& c) {
   SLM_ASSIGN_OR_RETURN(const ValuePtr x, c.In(0));
   SLM_ASSIGN_OR_RETURN(const ValuePtr w, c.In(1));
-  SLM_ASSIGN_OR_RETURN(const size_t axis, AxisOf(c, c.Int("axis", -1), x->axes.size()));
+  SLM_ASSIGN_OR_RETURN(const size_t axis, AxisOf(c.Int("axis", -1), x->axes.size()));
   if (axis + 1 != x->axes.size() || c.Optional(2)) return c.Refuse("a norm over other than the last axis, or with a bias");
   SLM_ASSIGN_OR_RETURN(ValuePtr out, Norm(c, x, *w, c.Float("epsilon", 1e-5f), c.Make(Kind::kRows, {})->name));
   return Single(std::move(out));
@@ -93,10 +95,10 @@ Result<Values> SkipRmsNormNode(const Call& c) {
   return Values{std::move(normed), nullptr, nullptr, sum};
 }
 
-ValueId EmitRotation(const Call& c, ValueId x, const RopeTable& t, int64_t heads, int64_t width, bool interleaved) {
-  return c.w.emit.Node(Op::kRotary, (c.node.name.empty() ? c.out() : c.node.name) + ".rotated", {x, t.cos, t.sin, c.w.emit.positions()},
-                       width,
-                       {{AttrKey::kNumHeads, heads}, {AttrKey::kRotaryDim, 2 * t.half}, {AttrKey::kInterleaved, int64_t{interleaved}}});
+ValueId EmitRotation(const Call& c, ValueId x, const RopeTable& t, int64_t heads, int64_t width, Pairs pairs) {
+  return c.w.emit.Node(
+      Op::kRotary, (c.node.name.empty() ? c.out() : c.node.name) + ".rotated", {x, t.cos, t.sin, c.w.emit.positions()}, width,
+      {{AttrKey::kNumHeads, heads}, {AttrKey::kRotaryDim, 2 * t.half}, {AttrKey::kInterleaved, int64_t{pairs == Pairs::kInterleaved}}});
 }
 
 namespace {
@@ -118,6 +120,8 @@ Result<const RopeTable*> FileTables(const Call& c, size_t cos_at, size_t sin_at,
   }
   return &t;
 }
+
+Pairs PairsOf(const Call& c, const char* attribute) { return c.Int(attribute, 0) != 0 ? Pairs::kInterleaved : Pairs::kHalves; }
 
 // Does the value hold the positions of the call's tokens?
 bool IsPositions(const Call& c, const Value& v) {
@@ -153,7 +157,7 @@ Result<Values> RotaryNode(const Call& c) {
   SLM_ASSIGN_OR_RETURN(const RopeTable* t, FileTables(c, standard ? 1 : 2, standard ? 2 : 3, width / 2));
   int64_t heads = c.Int("num_heads", 0);
   if (rows->axes.size() == 4) {
-    SLM_ASSIGN_OR_RETURN(const HeadAxes h, HeadsFirst(c, rows->axes, AxisKind::kToken, false));
+    SLM_ASSIGN_OR_RETURN(const HeadAxes h, HeadsFirst(c, rows->axes, AxisKind::kToken));
     heads = h.heads;
   } else if (!InOrder(rows->axes)) {
     return c.Refuse("rows that lie differently");
@@ -165,7 +169,7 @@ Result<Values> RotaryNode(const Call& c) {
     return c.Refuse("heads, rotated width and tables that do not fit each other");
   SLM_ASSIGN_OR_RETURN(const ValueId id, c.w.emit.Materialise(*rows));
   ValuePtr out = c.Make(Kind::kRows, rows->axes);
-  out->id = EmitRotation(c, id, *t, heads, width, c.Int("interleaved", 0) != 0);
+  out->id = EmitRotation(c, id, *t, heads, width, PairsOf(c, "interleaved"));
   return Single(std::move(out));
 }
 
@@ -199,7 +203,7 @@ Result<ValuePtr> Turned(const Call& c, const Value& first, const Value& second) 
   SLM_ASSIGN_OR_RETURN(const ValueId id, c.w.emit.Materialise(*rows));
   const int64_t all = Width(rows->axes);
   ValuePtr whole = c.Make(Kind::kRows, rows->axes);
-  whole->id = EmitRotation(c, id, t, all / width, all, false);
+  whole->id = EmitRotation(c, id, t, all / width, all, Pairs::kHalves);
   if (rotated == width) return whole;
   ValuePtr part = c.Make(Kind::kTurned, x->axes);
   part->of = rows;
@@ -272,9 +276,9 @@ Result<Values> GroupQueryAttentionNode(const Call& c) {
   if (const int64_t rotary = c.Int("do_rotary", 0); rotary != 0 && rotary != 1) return c.Refuse("do_rotary is 0 or 1");
   if (c.Int("do_rotary", 0) != 0) {
     SLM_ASSIGN_OR_RETURN(const RopeTable* t, FileTables(c, 7, 8, a.head_dim / 2));
-    const bool interleaved = c.Int("rotary_interleaved", 0) != 0;
-    ids[0] = EmitRotation(c, ids[0], *t, a.n_heads, q_width, interleaved);
-    ids[1] = EmitRotation(c, ids[1], *t, a.n_kv_heads, kv_width, interleaved);
+    const Pairs pairs = PairsOf(c, "rotary_interleaved");
+    ids[0] = EmitRotation(c, ids[0], *t, a.n_heads, q_width, pairs);
+    ids[1] = EmitRotation(c, ids[1], *t, a.n_kv_heads, kv_width, pairs);
   }
   a.q = ids[0], a.k = ids[1], a.v = ids[2];
   a.scale = c.Float("scale", 0);
@@ -298,8 +302,8 @@ Result<Values> GroupQueryAttentionNode(const Call& c) {
 Result<ValuePtr> Scores(const Call& c, const ValuePtr& q, const Value& keys) {
   const ValuePtr rows = Emitter::AsRows(q);
   if (!rows || !keys.is_key) return c.Refuse("a product with the cache that is no attention");
-  SLM_ASSIGN_OR_RETURN(const HeadAxes hq, HeadsFirst(c, rows->axes, AxisKind::kToken, false));
-  SLM_ASSIGN_OR_RETURN(const HeadAxes hk, HeadsFirst(c, keys.axes, AxisKind::kSlot, true));
+  SLM_ASSIGN_OR_RETURN(const HeadAxes hq, HeadsFirst(c, rows->axes, AxisKind::kToken));
+  SLM_ASSIGN_OR_RETURN(const HeadAxes hk, HeadsFirst(c, keys.axes, AxisKind::kSlot, LastAxis::kLength));
   if (hq.width != hk.width || hq.heads != hk.heads * hk.repeat || hq.repeat != 1) return c.Refuse("queries and keys of different heads");
   ValuePtr out = c.Make(Kind::kScores, rows->axes);
   out->axes.back() = OfKind(AxisKind::kSlot);
@@ -344,7 +348,7 @@ Result<ValuePtr> Mask(const Call& c, const Value& scores, const Value& mask) {
 
 Result<Values> SoftmaxNode(const Call& c) {
   SLM_ASSIGN_OR_RETURN(const ValuePtr s, c.In(0));
-  SLM_ASSIGN_OR_RETURN(const size_t axis, AxisOf(c, c.Int("axis", -1), s->axes.size()));
+  SLM_ASSIGN_OR_RETURN(const size_t axis, AxisOf(c.Int("axis", -1), s->axes.size()));
   if (s->kind != Kind::kScores || !s->masked || axis + 1 != s->axes.size())
     return c.Refuse("a softmax of other than masked scores of an attention");
   auto out = std::make_shared<Value>(*s);
@@ -378,8 +382,8 @@ Result<Values> WhereNode(const Call& c) {
 
 Result<ValuePtr> Attend(const Call& c, const Value& p, const Value& v) {
   const Value& keys = *p.with;
-  SLM_ASSIGN_OR_RETURN(const HeadAxes hq, HeadsFirst(c, p.of->axes, AxisKind::kToken, false));
-  SLM_ASSIGN_OR_RETURN(const HeadAxes hv, HeadsFirst(c, v.axes, AxisKind::kSlot, false));
+  SLM_ASSIGN_OR_RETURN(const HeadAxes hq, HeadsFirst(c, p.of->axes, AxisKind::kToken));
+  SLM_ASSIGN_OR_RETURN(const HeadAxes hv, HeadsFirst(c, v.axes, AxisKind::kSlot));
   if (v.is_key || v.layer != keys.layer || v.scale != 1 || hv.width != hq.width || hv.heads * hv.repeat != hq.heads)
     return c.Refuse("values that do not belong to the keys");
   AttentionParts a;

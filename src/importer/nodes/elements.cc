@@ -174,7 +174,7 @@ Result<size_t> ReducedAxis(const Call& c, size_t rank) {
     axes = lists[0];
   }
   if (axes.size() != 1) return c.Refuse("a reduction of other than one axis");
-  return AxisOf(c, axes[0], rank);
+  return AxisOf(axes[0], rank);
 }
 }  // namespace
 

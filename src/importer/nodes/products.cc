@@ -125,7 +125,7 @@ Result<Values> GatherNode(const Call& c) {
   }
   const ValuePtr rows = Emitter::AsRows(data);
   if (!rows) return c.Refuse("an index into something that is no row of numbers a token");
-  SLM_ASSIGN_OR_RETURN(const size_t axis, AxisOf(c, c.Int("axis", 0), rows->axes.size()));
+  SLM_ASSIGN_OR_RETURN(const size_t axis, AxisOf(c.Int("axis", 0), rows->axes.size()));
   const auto& probes = c.w.calls.probes();
   SLM_ASSIGN_OR_RETURN(const auto index, IntsOf(*ids, probes.size()));
   for (size_t p = 0; p < probes.size(); ++p)
@@ -154,8 +154,8 @@ Result<Values> GatherBlockQuantizedNode(const Call& c) {
     *part = p->weight->values;
   }
   if (v.codes->dims.size() != 2) return c.Refuse("a table that is no matrix");
-  SLM_ASSIGN_OR_RETURN(const size_t quantized, AxisOf(c, c.Int("quantize_axis", 1), 2));
-  SLM_ASSIGN_OR_RETURN(const size_t gathered, AxisOf(c, c.Int("gather_axis", 0), 2));
+  SLM_ASSIGN_OR_RETURN(const size_t quantized, AxisOf(c.Int("quantize_axis", 1), 2));
+  SLM_ASSIGN_OR_RETURN(const size_t gathered, AxisOf(c.Int("gather_axis", 0), 2));
   if (quantized != 1 || gathered != 0) return c.Refuse("blocks along other than the columns");
   v.bits = v.codes->type == onnx::ElementType::kUint8 ? c.Int("bits", 4) : 4;
   if (v.bits != 2 && v.bits != 4 && v.bits != 8) return c.Refuse(fmt::format("codes of {} bits", v.bits));

@@ -12,11 +12,9 @@ constexpr int64_t kMostExtent = int64_t{1} << 40;  // values of a tensor whose s
 
 using AxisKind = Axis::Kind;
 
-Result<Values> WithAxes(const Call& c, const Value& v, Axes axes) {
+Result<Values> WithAxes(const Value& v, Axes axes) {
   auto out = std::make_shared<Value>(v);
   out->axes = std::move(axes);
-  if (v.kind == Kind::kRows) out->name = v.name;
-  (void)c;
   return Single(std::move(out));
 }
 
@@ -52,7 +50,7 @@ Result<std::vector<std::vector<int64_t>>> Lists(const Call& c, size_t i, const c
 Result<Values> Shaped(const Call& c, const Value& v, const std::vector<Dims>& target) {
   auto axes = Reshape(v.axes, target, c.w.calls.probes());
   if (!axes.ok()) return axes.error();
-  return WithAxes(c, v, axes.Take());
+  return WithAxes(v, axes.Take());
 }
 
 }  // namespace
@@ -83,7 +81,7 @@ Result<Values> UnsqueezeNode(const Call& c) {
   const size_t rank = v->axes.size() + lists[0].size();
   std::vector<bool> is_new(rank, false);
   for (const int64_t a : lists[0]) {
-    SLM_ASSIGN_OR_RETURN(const size_t at, AxisOf(c, a, rank));
+    SLM_ASSIGN_OR_RETURN(const size_t at, AxisOf(a, rank));
     is_new[at] = true;
   }
   Axes axes;
@@ -92,7 +90,7 @@ Result<Values> UnsqueezeNode(const Call& c) {
     if (!is_new[i] && from == v->axes.size()) return c.Refuse("one axis twice");
     axes.push_back(is_new[i] ? One() : v->axes[from++]);
   }
-  return WithAxes(c, *v, std::move(axes));
+  return WithAxes(*v, std::move(axes));
 }
 
 Result<Values> SqueezeNode(const Call& c) {
@@ -100,7 +98,7 @@ Result<Values> SqueezeNode(const Call& c) {
   SLM_ASSIGN_OR_RETURN(const auto lists, Lists(c, 1, "axes"));
   std::vector<bool> drop(v->axes.size(), false);
   for (const int64_t a : lists[0]) {
-    SLM_ASSIGN_OR_RETURN(const size_t at, AxisOf(c, a, v->axes.size()));
+    SLM_ASSIGN_OR_RETURN(const size_t at, AxisOf(a, v->axes.size()));
     if (v->axes[at].kind != AxisKind::kOne) return c.Refuse("a squeezed axis of more than one value");
     drop[at] = true;
   }
@@ -108,7 +106,7 @@ Result<Values> SqueezeNode(const Call& c) {
   Axes axes;
   for (size_t i = 0; i < drop.size(); ++i)
     if (!drop[i]) axes.push_back(v->axes[i]);
-  return WithAxes(c, *v, std::move(axes));
+  return WithAxes(*v, std::move(axes));
 }
 
 Result<Values> FlattenNode(const Call& c) {
@@ -144,7 +142,7 @@ Result<Values> ExpandNode(const Call& c) {
       a = Axis{AxisKind::kRepeat, want, 1, 1};
     }
   }
-  return WithAxes(c, *v, std::move(axes));
+  return WithAxes(*v, std::move(axes));
 }
 
 Result<Values> TransposeNode(const Call& c) {
@@ -159,13 +157,13 @@ Result<Values> TransposeNode(const Call& c) {
     used[static_cast<size_t>(from)] = true;
     axes.push_back(v->axes[static_cast<size_t>(from)]);
   }
-  return WithAxes(c, *v, std::move(axes));
+  return WithAxes(*v, std::move(axes));
 }
 
 namespace {
 
 // Columns [begin, end) of the last axis of rows.
-Result<Values> Part(const Call& c, const ValuePtr& rows, int64_t begin, int64_t end, const std::string& name) {
+Result<Values> Part(const ValuePtr& rows, int64_t begin, int64_t end, const std::string& name) {
   if (begin == 0 && end == rows->axes.back().n) return Single(rows);
   auto out = std::make_shared<Value>();
   out->kind = Kind::kPart;
@@ -175,7 +173,6 @@ Result<Values> Part(const Call& c, const ValuePtr& rows, int64_t begin, int64_t 
   out->of = rows;
   out->begin = begin, out->end = end;
   out->last_token = rows->last_token;
-  (void)c;
   return Single(std::move(out));
 }
 
@@ -196,7 +193,7 @@ Result<Values> SliceNode(const Call& c) {
   if (!v || !Moves(*v)) return c.Refuse("a slice of something that is no row of numbers a token");
   const auto& probes = c.w.calls.probes();
   for (size_t i = 0; i < starts[0].size(); ++i) {
-    SLM_ASSIGN_OR_RETURN(const size_t axis, AxisOf(c, i < axes[0].size() ? axes[0][i] : static_cast<int64_t>(i), v->axes.size()));
+    SLM_ASSIGN_OR_RETURN(const size_t axis, AxisOf(i < axes[0].size() ? axes[0][i] : static_cast<int64_t>(i), v->axes.size()));
     bool whole = true, last = v->axes[axis].kind == AxisKind::kToken;
     int64_t begin = 0, end = 0;
     for (size_t p = 0; p < probes.size(); ++p) {
@@ -222,14 +219,14 @@ Result<Values> SliceNode(const Call& c) {
     }
     if (starts[0].size() != 1 || axis + 1 != v->axes.size() || !HasColumns(*v) || begin >= end)
       return c.Refuse("a slice of other than columns, or than the last token");
-    return Part(c, v, begin, end, c.out());
+    return Part(v, begin, end, c.out());
   }
   return Single(v);
 }
 
 Result<Values> SplitNode(const Call& c) {
   SLM_ASSIGN_OR_RETURN(const ValuePtr v, c.In(0));
-  SLM_ASSIGN_OR_RETURN(const size_t axis, AxisOf(c, c.Int("axis", 0), v->axes.size()));
+  SLM_ASSIGN_OR_RETURN(const size_t axis, AxisOf(c.Int("axis", 0), v->axes.size()));
   if (axis + 1 != v->axes.size() || !HasColumns(*v)) return c.Refuse("a split of other than columns");
   SLM_ASSIGN_OR_RETURN(const auto lists, Lists(c, 1, "split"));
   std::vector<int64_t> sizes = lists[0];
@@ -242,7 +239,7 @@ Result<Values> SplitNode(const Call& c) {
   int64_t at = 0;
   for (size_t i = 0; i < sizes.size(); ++i) {
     if (sizes[i] < 1 || sizes[i] > n - at) return c.Refuse("parts that are not those of the row");
-    SLM_ASSIGN_OR_RETURN(Values part, Part(c, v, at, at + sizes[i], i < c.node.outputs.size() ? c.node.outputs[i] : ""));
+    SLM_ASSIGN_OR_RETURN(Values part, Part(v, at, at + sizes[i], i < c.node.outputs.size() ? c.node.outputs[i] : ""));
     out.push_back(std::move(part[0]));
     at += sizes[i];
   }
@@ -255,7 +252,7 @@ Result<Values> ConcatNode(const Call& c) {
   SLM_ASSIGN_OR_RETURN(const ValuePtr a, c.In(0));
   SLM_ASSIGN_OR_RETURN(const ValuePtr b, c.In(1));
   if (c.in.size() != 2) return c.Refuse("of other than two values that depend on tokens");
-  SLM_ASSIGN_OR_RETURN(const size_t axis, AxisOf(c, c.Int("axis", 0), a->axes.size()));
+  SLM_ASSIGN_OR_RETURN(const size_t axis, AxisOf(c.Int("axis", 0), a->axes.size()));
   const bool last = axis + 1 == a->axes.size();
   if (a->kind == Kind::kPast && b->kind == Kind::kRows) {
     Axes want = a->axes;

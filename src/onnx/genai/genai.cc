@@ -141,6 +141,8 @@ bool IsGenAiFolder(const std::string& path) {
   return std::filesystem::exists(std::filesystem::path(path) / kName, ec);
 }
 
+bool OnlyDecoder(const GenAiConfig& config) { return config.files.size() == 1 && config.files[0].role == "decoder"; }
+
 Result<GenAiConfig> ReadGenAiConfig(const std::string& path) {
   SLM_ASSIGN_OR_RETURN(const Folder folder, Folder::Open(path));
   const std::string place = path + ": " + kName;

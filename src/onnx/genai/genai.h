@@ -38,4 +38,7 @@ bool IsGenAiFolder(const std::string& path);
 // pattern that is more than one %d).
 Result<GenAiConfig> ReadGenAiConfig(const std::string& folder);
 
+// Is the model one graph, its decoder?
+bool OnlyDecoder(const GenAiConfig& config);
+
 }  // namespace slm::onnx
