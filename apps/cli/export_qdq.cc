@@ -80,8 +80,10 @@ class QdqExport {
         const exporter::StaticModel built,
         exporter::BuildStaticModel(g,
                                    {.chunk = r_.chunk,
+                                    .decode = r_.decode,
                                     .context = manifest_.context,
                                     .activations = quantized() ? exporter::Activations::kUint16 : exporter::Activations::kFloat,
+                                    .keys = r_.keys == "columns" ? exporter::KeyRotation::kColumns : exporter::KeyRotation::kRows,
                                     .range_margin = static_cast<float>(r_.margin)},
                                    calibrated_));
     SLM_RETURN_IF_ERROR(WriteGraphs(built, part));
@@ -237,6 +239,7 @@ class QdqExport {
                      {"nodes", {{"prefill", nodes[0]}, {"decode", nodes[1]}}},
                      {"context", manifest_.context},
                      {"chunk", r_.chunk},
+                     {"decode_tokens", r_.decode},
                      {"weights", r_.weights},
                      {"lossless", false},
                      {"notes", notes_}});

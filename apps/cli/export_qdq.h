@@ -14,11 +14,14 @@ struct QdqRequest {
   std::string weights = "w8";  // a name of kQdqWeights
   int context = 0;             // slots of the cache; 0: 2048, or the model's own where that is less
   int chunk = 64;              // tokens of the prefill graph
+  int decode = 1;              // of the decode graph
+  std::string keys = "rows";   // how keys are rotated: a name of kKeyRotations
   int activation_bits = 16;
   double margin = 1.5;  // of ranges
   int n_threads = 0;
   CalibrationOptions calibration;
 };
+inline constexpr const char* kKeyRotations[] = {"rows", "columns"};
 inline constexpr const char* kQdqWeights[] = {"w8", "w4-channel", "w4-g32", "f32"};
 
 // Errors: those of calibration and the exporter; kUnsupported for activations of 8 bits; kInvalidArgument, kIo.

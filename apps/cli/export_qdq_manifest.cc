@@ -63,7 +63,7 @@ ordered_json ManifestOf(const QdqManifest& m, const model::Model& model, const Q
   for (const auto& [file, sha256] : m.source) source.push_back({{"file", file}, {"sha256", sha256}});
   ordered_json files = ordered_json::object();
   for (const auto& [file, sha256] : m.files) files[file] = sha256;
-  ordered_json recipe = {{"weights", r.weights}};
+  ordered_json recipe = {{"weights", r.weights}, {"key_rotation", r.keys}};
   if (quantized) {
     recipe["matrices"] = m.schemes[0];
     recipe["down_projections"] = m.schemes[1];
@@ -104,7 +104,7 @@ ordered_json ManifestOf(const QdqManifest& m, const model::Model& model, const Q
             {"kv_heads", c.n_kv_heads},
             {"head_dim", c.head_dim}}},
           {"context", m.context},
-          {"graphs", {{{"file", "prefill.onnx"}, {"tokens", r.chunk}}, {{"file", "decode.onnx"}, {"tokens", 1}}}},
+          {"graphs", {{{"file", "prefill.onnx"}, {"tokens", r.chunk}}, {{"file", "decode.onnx"}, {"tokens", r.decode}}}},
           {"files", std::move(files)},
           {"weights_file", "weights.bin"},
           {"host_file", "host.safetensors"},

@@ -41,8 +41,8 @@ class ModelBuilder {
 
   Result<StaticModel> Build() {
     SLM_RETURN_IF_ERROR(Check());
-    SLM_ASSIGN_OR_RETURN(StaticGraph prefill, BuildStaticGraph(g_, o_.chunk, o_.context));
-    SLM_ASSIGN_OR_RETURN(StaticGraph decode, BuildStaticGraph(g_, 1, o_.context));
+    SLM_ASSIGN_OR_RETURN(StaticGraph prefill, BuildStaticGraph(g_, o_.chunk, o_.context, o_.keys));
+    SLM_ASSIGN_OR_RETURN(StaticGraph decode, BuildStaticGraph(g_, o_.decode, o_.context, o_.keys));
     out_.inputs = prefill.inputs;
     out_.mask_repeats = prefill.mask_repeats;
     embedding_factor_ = prefill.embedding_factor;
@@ -75,6 +75,9 @@ class ModelBuilder {
     if (o_.chunk < 1 || o_.chunk > o_.context)
       return Error(Code::kInvalidArgument, fmt::format("chunks of {} tokens in a context of {}", o_.chunk, o_.context),
                    "give a larger context or a smaller chunk");
+    if (o_.decode < 1 || o_.decode >= o_.chunk)
+      return Error(Code::kInvalidArgument, fmt::format("a decode graph of {} tokens beside chunks of {}", o_.decode, o_.chunk),
+                   "give it fewer tokens than a chunk has");
     if (quantized() && !calibrated_.prefix_tokens.empty() && calibrated_.prefix.size() != static_cast<size_t>(c_.n_layers))
       return Error(Code::kInvalidArgument, "the prefix has no keys and values for every layer", "calibrate the same model");
     if (quantized() && static_cast<int>(calibrated_.prefix_tokens.size()) >= o_.context)
