@@ -28,16 +28,20 @@ TEST(CompilerLog, OfAGraphThatCompiled) {
 
 TEST(CompilerLog, OfAGraphThatDidNot) {
   const CompilerLog log = ReadCompilerLog(
-      "\x1b[31m[ERROR] 15:51:52.146 [vpux-compiler] UnrollPermuteDMA Pass failed : The size of merged sub output shape [32, 8] is not equal to "
+      "\x1b[31m[ERROR] 15:51:52.146 [vpux-compiler] UnrollPermuteDMA Pass failed : The size of merged sub output shape [32, 8] is not "
+      "equal to "
       "3\x1b[0m\n"
-      "[ERROR] 15:51:52.146 [vpux-compiler] Failed Pass UnrollPermuteDMA on Operation loc(fused<{name = \"main\", type = \"Func\"}>[\"main\"])\n"
+      "[ERROR] 15:51:52.146 [vpux-compiler] Failed Pass UnrollPermuteDMA on Operation loc(fused<{name = \"main\", type = "
+      "\"Func\"}>[\"main\"])\n"
       "[ERROR] 15:51:53.000 [vpux-compiler] UnrollPermuteDMA Pass failed : The size of merged sub output shape [32, 8] is not equal to 3\n"
-      "npu_compile error compile: Exception from src\\inference\\src\\cpp\\core.cpp:120: Exception from plugin.cpp:54: Compilation failed.  \n"
+      "npu_compile error compile: Exception from src\\inference\\src\\cpp\\core.cpp:120: Exception from plugin.cpp:54: Compilation failed. "
+      " \n"
       "npu_compile error compile: a second one\n");
   EXPECT_EQ(log.step, "compile");
   EXPECT_EQ(log.error, "Compilation failed.");
   ASSERT_EQ(log.complaints.size(), 2u);
-  EXPECT_EQ(log.complaints[0], "[vpux-compiler] UnrollPermuteDMA Pass failed : The size of merged sub output shape [32, 8] is not equal to 3");
+  EXPECT_EQ(log.complaints[0],
+            "[vpux-compiler] UnrollPermuteDMA Pass failed : The size of merged sub output shape [32, 8] is not equal to 3");
   EXPECT_FALSE(log.latency_us.has_value());
 }
 
