@@ -151,8 +151,8 @@ class QdqExport {
     const int prefix = static_cast<int>(calibrated_.prefix_tokens.size());
     SLM_ASSIGN_OR_RETURN(quant::ActivationSpans spans, quant::ObserveActivations(g, text, prefix, Work(machine, &progress)));
     progress.Finish();
-    for (const auto& [name, span] : spans.values) calibrated_.ranges[name] = {span.low, span.high};
-    for (quant::PrefixKv& kv : spans.prefix) calibrated_.prefix.push_back({std::move(kv.keys), std::move(kv.values)});
+    calibrated_.ranges = std::move(spans.values);
+    calibrated_.prefix = std::move(spans.prefix);
     return Ok();
   }
 
@@ -161,10 +161,8 @@ class QdqExport {
     SLM_ASSIGN_OR_RETURN(quant::StaticMatrices made, quant::QuantizeMatrices(*m_, recipe, &text, Work(machine, &progress)));
     progress.Finish();
     int64_t weights = 0;
-    for (auto& [tensor, m] : made.matrices) {
-      weights += tensor->n_values();
-      calibrated_.matrices[tensor] = {m.bits, m.rows, m.width, m.group, std::move(m.codes), std::move(m.scales)};
-    }
+    for (const auto& [tensor, m] : made.matrices) weights += m.rows * m.width;
+    calibrated_.matrices = std::move(made.matrices);
     manifest_.schemes = {quant::SchemeName(recipe.body), quant::SchemeName(recipe.down), quant::SchemeName(recipe.head)};
     manifest_.codes = recipe.how.gptq ? "gptq" : "refit";
     notes_.insert(notes_.end(), made.notes.begin(), made.notes.end());

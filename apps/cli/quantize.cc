@@ -52,10 +52,11 @@ constexpr TypeChoice kTypes[] = {{"q4_0", DType::kQ4_0, 32}, {"q4_1", DType::kQ4
                                  {"q6_k", DType::kQ6_K, 16}, {"mxfp4", DType::kMXFP4, 32}, {"f16", DType::kF16, 0}};
 // Types that sensitivity chooses among: even grids, whose errors a measurement with one of them tells for all.
 bool IsEven(const TypeChoice& t) { return t.dtype != DType::kMXFP4; }
-std::vector<std::string> TypeNames(bool even_only = false) {
+enum class Listed : uint8_t { kAll, kEven };
+std::vector<std::string> TypeNames(Listed listed) {
   std::vector<std::string> names;
   for (const TypeChoice& t : kTypes)
-    if (!even_only || IsEven(t)) names.emplace_back(t.name);
+    if (listed == Listed::kAll || IsEven(t)) names.emplace_back(t.name);
   return names;
 }
 const TypeChoice& TypeNamed(const std::string& name) {
@@ -268,7 +269,7 @@ Body DeclareQuantize(CLI::App& app, Io& io) {
       app.add_option(
              "--type", o->type,
              "type of the layers' matrices (default: by sensitivity when calibrated; else q4_k, q4_1 where 256 does not divide the width)")
-          ->check(CLI::IsMember(TypeNames()));
+          ->check(CLI::IsMember(TypeNames(Listed::kAll)));
   app.add_option("--bits", o->bits, "the same as a number: 4 q4_k, 5 q5_1, 6 q6_k, 8 q8_0; folders: 4, 8, of gptq also 2 and 3")
       ->check(CLI::IsMember({2, 3, 4, 5, 6, 8}))
       ->excludes(type);
@@ -285,7 +286,7 @@ Body DeclareQuantize(CLI::App& app, Io& io) {
          "--ranges", o->ranges,
          "of static activations, without tokens that act as sinks (default: minmax); measured: what gives the layer the least error")
       ->check(CLI::IsMember({"minmax", "percentile", "mse", "entropy", "measured"}));
-  app.add_option("--head", o->head, "type of embedding and head (default: q8_0)")->check(CLI::IsMember(TypeNames()));
+  app.add_option("--head", o->head, "type of embedding and head (default: q8_0)")->check(CLI::IsMember(TypeNames(Listed::kAll)));
   app.add_option("--search", o->search, "rtn: scales from the range; refit: searched for the least square error (default)")
       ->check(CLI::IsMember({"rtn", "refit"}));
   app.add_option("--bpw", o->bpw, "budget, bits per weight of all tensors; when calibrated, types are chosen by sensitivity under it")
@@ -295,7 +296,7 @@ Body DeclareQuantize(CLI::App& app, Io& io) {
       ->check(NumberIn(0, 32));
   app.add_option("--types", o->types, "that a calibrated recipe may choose among for each matrix (default: all but f16)")
       ->delimiter(',')
-      ->check(CLI::IsMember(TypeNames(true)))
+      ->check(CLI::IsMember(TypeNames(Listed::kEven)))
       ->excludes(type);
   app.add_option("--rotate", o->rotate, "hadamard: turn the residual stream and value heads first, which changes no logits; none")
       ->check(CLI::IsMember({"hadamard", "none"}));

@@ -7,11 +7,11 @@
 #include <span>
 #include <vector>
 
+#include "model/calibrated.h"
+
 namespace slm::quant {
 
-struct ValueRange {
-  float low = 0, high = 0;
-};
+using model::ValueRange;
 
 // Counts over bins of equal width, symmetric around 0. The range doubles when a value lies beyond it: pairs of bins become one, so the
 // counts do not depend on the order of what is added, but for the exact extremes nothing is lost.

@@ -140,8 +140,8 @@ Sample MakeSample(float factor) {
 
 TEST(Smooth, AnOutlierChannelIsHeldByBothSides) {
   const Sample s = MakeSample(100);
-  for (const ActivationGrid grid : {ActivationGrid::kPerToken, ActivationGrid::kStatic}) {
-    const Smoothing found = SearchSmoothing(s.x, s.w, 64, s.most_x, s.most_w, {.grid = grid});
+  for (const backend::InputRounding inputs : {backend::InputRounding::kPerToken, backend::InputRounding::kStatic}) {
+    const Smoothing found = SearchSmoothing(s.x, s.w, 64, s.most_x, s.most_w, {.inputs = inputs});
     ASSERT_EQ(found.scale.size(), 64u);
     EXPECT_LT(found.error, 0.1 * found.identity_error);
     EXPECT_GT(found.alpha, 0.2);

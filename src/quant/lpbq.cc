@@ -4,9 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-
-#include "base/check.h"
-#include "quant/schemes.h"
+#include <vector>
 
 namespace slm::quant {
 namespace {
@@ -61,42 +59,6 @@ void ChooseLpbqGrids(const BlockForm& form, Search search, std::span<const float
   for (size_t b = 0; b < blocks; ++b)
     wished[b] = ChooseGrid({form.scheme, form.bits, search, form.store}, row.subspan(b * group, group), u ? u + b * group : nullptr).scale;
   if (RoundScales(search, wished, row, u, form.group, better.data()) < nearest) std::copy(better.begin(), better.end(), grids);
-}
-
-void StoreLpbqRow(Search search, std::span<const float> w, int group, const float* u, float* values) {
-  const auto n = static_cast<size_t>(group);
-  std::vector<Grid> grids(w.size() / n);
-  std::vector<uint8_t> codes(n);
-  ChooseLpbqGrids(LpbqForm(group), search, w, u, grids.data());
-  for (size_t b = 0; b < grids.size(); ++b) {
-    AssignCodes(grids[b], kBits, w.subspan(b * n, n), nullptr, codes.data());
-    for (size_t j = 0; j < n; ++j) values[b * n + j] = ValueOf(grids[b], codes[j]);
-  }
-}
-
-void LpbqRows::Values(int64_t i, float* out) const {
-  const int64_t blocks = width / group;
-  for (int64_t j = 0; j < width; ++j)
-    out[j] = ValueOf(GridOf(row_scales[static_cast<size_t>(i)], scales[static_cast<size_t>(i * blocks + j / group)]),
-                     codes[static_cast<size_t>(i * width + j)]);
-}
-
-LpbqRows QuantizeLpbq(Search search, const float* w, int64_t rows, int64_t width, int group, const float* u, ThreadTeam& team) {
-  SLM_ASSERT(group > 0 && width % group == 0);
-  LpbqRows out{.rows = rows, .width = width, .group = group};
-  const int64_t blocks = width / group;
-  out.row_scales.resize(static_cast<size_t>(rows));
-  out.scales.resize(static_cast<size_t>(rows * blocks));
-  const CodedRows coded = QuantizeGrid(LpbqForm(group), search, w, rows, width, u, team);
-  out.codes = coded.codes;
-  for (int64_t i = 0; i < rows; ++i) {
-    const std::span<const Grid> grids(coded.grids.data() + i * blocks, static_cast<size_t>(blocks));
-    const auto largest = std::max_element(grids.begin(), grids.end(), [](const Grid& a, const Grid& b) { return a.scale < b.scale; });
-    const float unit = out.row_scales[static_cast<size_t>(i)] = largest->scale / kMost;
-    for (size_t b = 0; b < grids.size(); ++b)
-      out.scales[static_cast<size_t>(i * blocks) + b] = static_cast<uint8_t>(std::nearbyint(grids[b].scale / unit));
-  }
-  return out;
 }
 
 }  // namespace slm::quant

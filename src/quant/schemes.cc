@@ -113,16 +113,8 @@ BlockForm FormOf(const WeightScheme& scheme, int64_t width, Store store) {
 CodedRows QuantizeStored(const StoredForm& form, Search search, const float* w, int64_t rows, int64_t width, const float* u,
                          ThreadTeam& team) {
   const BlockForm& grid = *form.grid;
-  if (form.storage == Storage::kGrid) return QuantizeGrid(grid, search, w, rows, width, u, team);
+  if (!form.is_fp4()) return QuantizeGrid(grid, search, w, rows, width, u, team);
   CodedRows out(grid, rows, width);
-  const auto blocks = static_cast<size_t>(width / grid.group);
-  if (form.storage == Storage::kLpbq) {
-    LpbqRows q = QuantizeLpbq(search, w, rows, width, grid.group, u, team);
-    out.codes = std::move(q.codes);
-    for (size_t i = 0; i < out.grids.size(); ++i)
-      out.grids[i] = {.scale = q.row_scales[i / blocks] * static_cast<float>(q.scales[i]), .min = 0, .zero = 8};
-    return out;
-  }
   const Fp4 kind = Fp4Of(form.storage);
   Fp4Rows q = QuantizeFp4(kind, search, w, rows, width, u, team);
   for (size_t i = 0; i < out.codes.size(); ++i) out.codes[i] = static_cast<uint8_t>(128 + TwiceE2M1(q.codes[i]));
@@ -132,30 +124,26 @@ CodedRows QuantizeStored(const StoredForm& form, Search search, const float* w, 
   return out;
 }
 
+void QuantizeRow(Search search, std::span<const float> w, const float* u, int64_t i, CodedRows* out) {
+  const BlockForm& form = out->form;
+  SLM_ASSERT(static_cast<int64_t>(w.size()) == out->width && out->width % form.width() == 0);
+  const auto width = static_cast<size_t>(form.width()), group = static_cast<size_t>(form.group);
+  Grid* grids = out->grids.data() + i * (out->width / form.group);
+  if (form.row_multiples > 0) ChooseLpbqGrids(form, search, w, u, grids);
+  for (size_t at = 0; at < w.size() && form.row_multiples == 0; at += width) {
+    const Shared shared = ChooseBlock(form, search, w.subspan(at, width), u ? u + at : nullptr, grids + at / group);
+    if (form.is_super()) out->shared[static_cast<size_t>(i) * (w.size() / width) + at / width] = shared;
+  }
+  uint8_t* codes = out->codes.data() + i * out->width;
+  for (size_t at = 0; at < w.size(); at += group) AssignCodes(grids[at / group], form.bits, w.subspan(at, group), nullptr, codes + at);
+}
+
 CodedRows QuantizeGrid(const BlockForm& form, Search search, const float* w, int64_t rows, int64_t width, const float* u,
                        ThreadTeam& team) {
-  SLM_ASSERT(width % form.width() == 0);
   CodedRows out(form, rows, width);
   auto work = [&](int thread, int n_threads) {
     const Range mine = SplitRange(rows, 1, thread, n_threads);
-    for (int64_t i = mine.begin; i < mine.end && form.row_multiples > 0; ++i) {
-      const std::span<const float> row(w + i * width, static_cast<size_t>(width));
-      Grid* grids = out.grids.data() + i * (width / form.group);
-      ChooseLpbqGrids(form, search, row, u, grids);
-      for (int64_t at = 0; at < width; at += form.group)
-        AssignCodes(grids[at / form.group], form.bits, row.subspan(static_cast<size_t>(at), static_cast<size_t>(form.group)), nullptr,
-                    out.codes.data() + i * width + at);
-    }
-    for (int64_t at = mine.begin * width; form.row_multiples == 0 && at < mine.end * width; at += form.width()) {
-      const float* weights = u ? u + at % width : nullptr;
-      Grid* grids = out.grids.data() + at / form.group;
-      const std::span<const float> block(w + at, static_cast<size_t>(form.width()));
-      const Shared shared = ChooseBlock(form, search, block, weights, grids);
-      if (form.is_super()) out.shared[static_cast<size_t>(at / form.width())] = shared;
-      for (int64_t g = 0; g < form.groups; ++g)
-        AssignCodes(grids[g], form.bits, block.subspan(static_cast<size_t>(g * form.group), static_cast<size_t>(form.group)), nullptr,
-                    out.codes.data() + at + g * form.group);
-    }
+    for (int64_t i = mine.begin; i < mine.end; ++i) QuantizeRow(search, {w + i * width, static_cast<size_t>(width)}, u, i, &out);
   };
   team.Run(work);
   return out;

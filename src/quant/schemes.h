@@ -4,6 +4,7 @@
 // minimum). Examples: w4-zp-g32, w8-sym-channel. Beside them lpbq-g<length>, mxfp4 and nvfp4.
 #pragma once
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -39,12 +40,15 @@ double BitsPerWeight(const WeightScheme& scheme, int64_t width);
 // The form of a group for QuantizeGrid and SolveGptq; `store`: how the writer keeps scales.
 BlockForm FormOf(const WeightScheme& scheme, int64_t width, Store store);
 
-// Rows of codes with what a writer of the storage needs: as QuantizeGrid, LPBQ with the grids of its groups, FP4 as codes of 8 bits (128 +
-// twice the E2M1 value, half scales) with `shared`[0].d the scale of the tensor. `form` for kGrid its form, else bits, group and storage.
+// Rows of codes with what a writer of the storage needs: as QuantizeGrid, FP4 as codes of 8 bits (128 + twice the E2M1 value, half scales)
+// with `shared`[0].d the scale of the tensor. `form` has a grid.
 CodedRows QuantizeStored(const StoredForm& form, Search search, const float* w, int64_t rows, int64_t width, const float* u,
                          ThreadTeam& team);
 
 // Each group of w [rows][width] for itself. `u` [width] or nullptr: what a square error counts. The same for any number of threads.
 CodedRows QuantizeGrid(const BlockForm& form, Search search, const float* w, int64_t rows, int64_t width, const float* u, ThreadTeam& team);
+
+// One row of that: codes, grids and shared numbers of row `i` of `out`, whose form it has. `w`, `u` [width]. Thread-safe for other rows.
+void QuantizeRow(Search search, std::span<const float> w, const float* u, int64_t i, CodedRows* out);
 
 }  // namespace slm::quant

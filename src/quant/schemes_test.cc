@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -70,7 +71,7 @@ class Schemes : public testing::Test {
   }
   double Ratio(const WeightScheme& s, Search search, const std::vector<float>& w) {
     switch (s.storage) {
-      case Storage::kLpbq: return Ratio(w, QuantizeLpbq(search, w.data(), kRows, kWidth, s.group, nullptr, *team_));
+      case Storage::kLpbq: return Ratio(w, QuantizeGrid(LpbqForm(s.group), search, w.data(), kRows, kWidth, nullptr, *team_));
       case Storage::kMxFp4: return Ratio(w, QuantizeFp4(Fp4::kMx, search, w.data(), kRows, kWidth, nullptr, *team_));
       case Storage::kNvFp4: return Ratio(w, QuantizeFp4(Fp4::kNv, search, w.data(), kRows, kWidth, nullptr, *team_));
       case Storage::kGrid: break;
@@ -155,20 +156,27 @@ TEST_F(Schemes, BitsCountScalesAndOffsets) {
   EXPECT_DOUBLE_EQ(bits("nvfp4"), 4.5);
 }
 
+// The row's unit is found again from the scales alone: a 16th of the largest.
 TEST_F(Schemes, LpbqValuesLieOnOneGridOfTheRow) {
-  const LpbqRows rows = QuantizeLpbq(Search::kRefit, student_->data(), 4, kWidth, 32, nullptr, *team_);
+  const CodedRows rows = QuantizeGrid(LpbqForm(32), Search::kRefit, student_->data(), 4, kWidth, nullptr, *team_);
+  constexpr int64_t kBlocks = kWidth / 32;
   std::vector<float> v(kWidth);
   for (int64_t i = 0; i < 4; ++i) {
+    float largest = 0;
+    for (int64_t b = 0; b < kBlocks; ++b) largest = std::max(largest, rows.grids[static_cast<size_t>(i * kBlocks + b)].scale);
+    const double unit = static_cast<double>(largest) / 16;
+    for (int64_t b = 0; b < kBlocks; ++b) {
+      const double multiple = static_cast<double>(rows.grids[static_cast<size_t>(i * kBlocks + b)].scale) / unit;
+      EXPECT_NEAR(multiple, std::nearbyint(multiple), 1e-5);
+      EXPECT_GE(multiple, 1 - 1e-5);
+    }
     rows.Values(i, v.data());
-    int most = 0;
     for (const float x : v) {
-      const double steps = static_cast<double>(x) / static_cast<double>(rows.row_scales[static_cast<size_t>(i)]);
+      const double steps = static_cast<double>(x) / unit;
       EXPECT_NEAR(steps, std::nearbyint(steps), 1e-4);
       EXPECT_GE(steps, -128.001);
       EXPECT_LE(steps, 112.001);
     }
-    for (int64_t b = 0; b < kWidth / 32; ++b) most = std::max<int>(most, rows.scales[static_cast<size_t>(i * kWidth / 32 + b)]);
-    EXPECT_GE(most, 12) << "the largest block sets the scale of the row";
   }
 }
 
@@ -209,7 +217,7 @@ TEST_F(Schemes, EdgesOfData) {
     const std::vector<float> w(64, v);
     for (const Search search : {Search::kNearest, Search::kRefit}) {
       std::vector<float> read(64);
-      QuantizeLpbq(search, w.data(), 1, 64, 32, nullptr, *team_).Values(0, read.data());
+      QuantizeGrid(LpbqForm(32), search, w.data(), 1, 64, nullptr, *team_).Values(0, read.data());
       EXPECT_NEAR(read[0], v, std::abs(v) * 0.07f + 1e-37f) << v;
       for (const Fp4 kind : {Fp4::kMx, Fp4::kNv}) {
         QuantizeFp4(kind, search, w.data(), 1, 64, nullptr, *team_).Values(0, read.data());

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <vector>
 
 #include "base/float16.h"
@@ -11,7 +12,13 @@ namespace slm::quant {
 namespace {
 
 constexpr int64_t kPartRows = 512;
-constexpr float kLeastFactor = 0.5f, kMostFactor = 1.5f;
+// How far a factor goes from 1: as far as an offset, since the steps of the usual rate add up to a half. auto-round lets the ends of a
+// range shrink only (factors of 0 to 1 of the largest value); here the start is a scale that was fitted, from which both ways are open.
+constexpr float kFactorReach = 0.5f;
+// How far from its code a weight may begin: less than a half, where rounding is a tie, so that the start is rounded to its own codes.
+constexpr float kMostFromCode = 0.49f;
+
+enum class Products : uint8_t { kOfStart, kOfStep };  // what codes were multiplied
 
 class Part {
  public:
@@ -44,7 +51,7 @@ class Part {
       const auto by = static_cast<float>(rate * (options_.steps - step) / options_.steps);
       auto move = [&](int t, int n) {
         Rows(t, n, [&](int64_t i) {
-          Keep(i, step == 0);
+          Keep(i, step == 0 ? Products::kOfStart : Products::kOfStep);
           if (step < options_.steps) Move(i, by);
         });
       };
@@ -71,7 +78,7 @@ class Part {
       const Grid& g = start_[GroupAt(i, j)];
       const float code = coded_.codes[static_cast<size_t>(first_ * coded_.width) + At(i, j)];
       const float exact = g.scale != 0 ? (Weights(i)[j] - g.min) / g.scale + static_cast<float>(g.zero) : code;
-      place_[At(i, j)] = code + std::clamp(exact - code, -0.49f, 0.49f);
+      place_[At(i, j)] = code + std::clamp(exact - code, -kMostFromCode, kMostFromCode);
     }
     Round(i);
   }
@@ -98,13 +105,13 @@ class Part {
   float Stored(float v) const { return coded_.form.store == Store::kF16 ? HalfToFloat(FloatToHalf(v)) : v; }
 
   // What the products say about the codes of the last step.
-  void Keep(int64_t i, bool is_first) {
+  void Keep(int64_t i, Products of) {
     double error = 0;
     for (int64_t j = 0; j < coded_.width; ++j) error += static_cast<double>(change_.Row(i)[j]) * static_cast<double>(product_.Row(i)[j]);
     double& least = least_[static_cast<size_t>(i)];
-    if (!is_first && !(error < least)) return;
+    if (of == Products::kOfStep && !(error < least)) return;
     least = error;
-    if (is_first) return;
+    if (of == Products::kOfStart) return;  // its codes are there
     std::copy(codes_.begin() + static_cast<int64_t>(At(i, 0)), codes_.begin() + static_cast<int64_t>(At(i + 1, 0)),
               coded_.codes.begin() + first_ * coded_.width + static_cast<int64_t>(At(i, 0)));
     std::copy(grids_.begin() + i * groups_, grids_.begin() + (i + 1) * groups_, coded_.grids.begin() + (first_ + i) * groups_);
@@ -122,7 +129,7 @@ class Part {
         along += static_cast<double>(gradient[j]) * static_cast<double>(ValueOf(start, codes_[At(i, j)]));
       }
       float& factor = factor_[static_cast<size_t>(i * groups_ + g)];
-      if (scales) factor = std::clamp(factor - by * sign(static_cast<float>(along)), kLeastFactor, kMostFactor);
+      if (scales) factor = std::clamp(factor - by * sign(static_cast<float>(along)), 1 - kFactorReach, 1 + kFactorReach);
     }
     Round(i);
   }

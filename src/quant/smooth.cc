@@ -8,20 +8,10 @@
 
 namespace slm::quant {
 namespace {
+using backend::InputGrid;
+using backend::InputRounding;
 
 constexpr double kLeast = 1e-5, kMost = 1e5;
-
-// v to the nearest of 2^bits - 1 symmetric steps up to `most`.
-void Round(std::span<float> v, float most, int bits) {
-  const auto levels = static_cast<float>((1 << (bits - 1)) - 1);
-  const float scale = most / levels, inverse = most > 0 ? levels / most : 0.0f;
-  for (float& x : v) x = std::clamp(std::nearbyint(x * inverse), -levels, levels) * scale;
-}
-float MostOf(std::span<const float> v) {
-  float most = 0;
-  for (const float x : v) most = std::max(most, std::abs(x));
-  return most;
-}
 
 // Channels with the same number get their largest value.
 void TieLargest(std::span<const int32_t> tied, std::vector<float>* v) {
@@ -44,20 +34,18 @@ class Trial {
     std::vector<float> x(x_.begin(), x_.end()), w(w_.begin(), w_.end());
     for (size_t i = 0; i < x.size() && !scale.empty(); ++i) x[i] /= scale[i % n_];
     for (size_t i = 0; i < w.size() && !scale.empty(); ++i) w[i] *= scale[i % n_];
-    for (size_t i = 0; i < w.size(); i += n_) Round({w.data() + i, n_}, MostOf({w.data() + i, n_}), options_.weight_bits);
-    float most = 0;
-    if (options_.grid == ActivationGrid::kStatic) {
+    const InputGrid weight_grid{.rounding = InputRounding::kPerToken, .bits = options_.weight_bits};  // a row of weights alike
+    for (size_t i = 0; i < w.size(); i += n_) RoundInput(weight_grid, {w.data() + i, n_});
+    InputGrid grid{.rounding = options_.inputs, .bits = options_.activation_bits};
+    if (grid.rounding == InputRounding::kStatic) {
       ValueHistogram histogram;
       histogram.Add(x);
       RangeOptions range = options_.range;
       range.bits = options_.activation_bits;
       range.symmetric = true;
-      most = ChooseRange(histogram, range).high;
+      grid.most = ChooseRange(histogram, range).high;
     }
-    for (size_t i = 0; i < x.size(); i += n_) {
-      const std::span<float> row(x.data() + i, n_);
-      Round(row, options_.grid == ActivationGrid::kStatic ? most : MostOf(row), options_.activation_bits);
-    }
+    for (size_t i = 0; i < x.size(); i += n_) RoundInput(grid, {x.data() + i, n_});
     const std::vector<double> product = Product(x, w);
     double lost = 0, power = 0;
     for (size_t i = 0; i < product.size(); ++i) {

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "backend/cpu/block_runner.h"
 #include "quant/activation_range.h"
 #include "quant/activation_sample.h"
 #include "quant/awq.h"
@@ -16,12 +17,10 @@ namespace slm::quant {
 // [width] factors, each in [1e-5, 1e5]; a channel that is 0 on either side: 1. `x`, `w` [width]: largest |x| and |w| of the channels.
 std::vector<float> SmoothFactors(std::span<const float> x, std::span<const float> w, double alpha);
 
-enum class ActivationGrid : uint8_t { kPerToken, kStatic };  // a scale from each row, or one from the calibrated range of all
-
 struct SmoothOptions {
   int points = 20;  // exponents 1/points … (points - 1)/points
   int activation_bits = 8, weight_bits = 8;
-  ActivationGrid grid = ActivationGrid::kPerToken;
+  backend::InputRounding inputs = backend::InputRounding::kPerToken;
   RangeOptions range{.rule = RangeRule::kPercentile, .symmetric = true};  // of kStatic; bits are activation_bits
 };
 

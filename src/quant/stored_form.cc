@@ -8,6 +8,7 @@
 #include "model/model.h"
 #include "quant/ggml_blocks.h"
 #include "quant/lpbq.h"
+#include "quant/schemes.h"
 
 namespace slm::quant {
 namespace {
@@ -20,9 +21,9 @@ uint16_t HalfBits(DType dtype, float v) {
 }  // namespace
 
 StoredForm StoredForm::Of(Storage storage, int group) {
-  const bool fp4 = storage != Storage::kLpbq;
-  const BlockForm grid{.scheme = Scheme::kSymmetric, .bits = fp4 ? 8 : 4, .group = group, .store = Store::kF32};
-  return {DType::kCount, grid, storage};
+  SLM_ASSERT(storage != Storage::kGrid);
+  if (storage == Storage::kLpbq) return {DType::kCount, LpbqForm(group), storage};
+  return {DType::kCount, BlockForm{.scheme = Scheme::kSymmetric, .bits = 8, .group = group, .store = Store::kF32}, storage};
 }
 
 void StoreRow(const StoredForm& form, Search search, std::span<const float> w, const float* u, float* values) {
@@ -33,16 +34,10 @@ void StoreRow(const StoredForm& form, Search search, std::span<const float> w, c
     model::Dequantize(form.dtype, bytes, 0, static_cast<int64_t>(w.size()), values);
     return;
   }
-  const auto group = static_cast<size_t>(form.grid->group);
-  if (form.storage == Storage::kLpbq || form.grid->row_multiples > 0) return StoreLpbqRow(search, w, static_cast<int>(group), u, values);
-  if (form.storage != Storage::kGrid) return StoreFp4Row(Fp4Of(form.storage), search, w, u, values);
-  std::vector<uint8_t> codes(group);
-  for (size_t at = 0; at < w.size(); at += group) {
-    Grid grid;
-    ChooseBlock(*form.grid, search, w.subspan(at, group), u ? u + at : nullptr, &grid);
-    AssignCodes(grid, form.grid->bits, w.subspan(at, group), nullptr, codes.data());
-    for (size_t i = 0; i < group; ++i) values[at + i] = ValueOf(grid, codes[i]);
-  }
+  if (form.is_fp4()) return StoreFp4Row(Fp4Of(form.storage), search, w, u, values);
+  CodedRows one(*form.grid, 1, static_cast<int64_t>(w.size()));
+  QuantizeRow(search, w, u, 0, &one);
+  one.Values(0, values);
 }
 
 float AsStored(DType dtype, float v) {

@@ -16,7 +16,7 @@ namespace slm::quant {
 // How a group's numbers are kept.
 enum class Storage : uint8_t {
   kGrid,   // CodedRows, QuantizeGrid
-  kLpbq,   // lpbq.h
+  kLpbq,   // the same of LpbqForm, each row for itself: no error feedback
   kMxFp4,  // fp4.h, groups of 32
   kNvFp4,  // fp4.h, groups of 16
 };
@@ -33,6 +33,7 @@ struct StoredForm {
   static StoredForm Of(Storage storage, int group);  // of what is no plain grid
   // Codes on grids, which error feedback can choose; else each value is a float of its own, or codes are not evenly spaced.
   bool has_codes() const { return storage == Storage::kGrid && (grid || (Info(dtype).block > 1 && dtype != DType::kMXFP4)); }
+  bool is_fp4() const { return storage == Storage::kMxFp4 || storage == Storage::kNvFp4; }
   BlockForm block() const { return grid ? *grid : FormOf(dtype); }
   std::string_view name() const { return grid ? "codes" : Info(dtype).name; }
 };

@@ -18,6 +18,7 @@ CLEAN = {
     "src/graph/ir.h": "#pragma once\n",
     "src/graph/testing/interpreter.h": "#pragma once\n",
     "src/model/model.h": "#pragma once\n// q: [T, V] f32\n",
+    "src/model/calibrated.h": "#pragma once\n",
     "src/model/json.h": "#pragma once\n",
     "src/model/quoted.h": "#pragma once\n",
     "src/model/hf/folder.h": "#pragma once\n",

@@ -17,6 +17,12 @@ namespace slm::backend {
 namespace {
 using graph::Op;
 
+// What happens beside a step: the input whose rows are copied before it, the one that is rounded before it, the output that is whole after
+// it; -1: none.
+struct Around {
+  int copied = -1, rounded = -1, kept = -1;
+};
+
 class Runner final : public BlockRunner {
  public:
   explicit Runner(ThreadTeam& team) : team_(team) {}
@@ -38,6 +44,7 @@ class Runner final : public BlockRunner {
     cpu.isa = o.isa;
     cpu.logits = LogitsOf::kAllTokens;
     SLM_ASSIGN_OR_RETURN(plan_, Lower(layer_.graph, cpu));
+    around_.resize(plan_->steps.size());
     FindInputs();
     if (o.outputs == KeepOutputs::kYes) FindOutputs();
     SLM_ASSERT(grids_.empty() || grids_.size() == inputs_.size());
@@ -93,18 +100,16 @@ class Runner final : public BlockRunner {
     std::map<std::string, const graph::Node*> products;
     for (const graph::Node& n : layer_.graph.nodes)
       if (n.op == Op::kGemm) products[n.name] = &n;
-    copied_before_.assign(plan_->steps.size(), -1);
-    rounded_before_ = copied_before_;
     for (size_t s = 0; s < plan_->steps.size(); ++s) {
       if (plan_->steps[s].fn != &MatMulStep::Run) continue;
       const graph::Node& n = *products.at(plan_->steps[s].name);
       const auto [it, is_new] = known.emplace(n.inputs[0], inputs_.size());
       if (is_new) {
         inputs_.push_back({.matrices = {}, .width = layer_.graph.values[n.inputs[1]].shape[1], .rows = nullptr});
-        copied_before_[s] = static_cast<int>(it->second);
+        around_[s].copied = static_cast<int>(it->second);
       }
       const bool padded = static_cast<const MatMulStep*>(plan_->steps[s].operands.get())->from_padded;
-      if (!grids_.empty() && (is_new || padded)) rounded_before_[s] = static_cast<int>(it->second);
+      if (!grids_.empty() && (is_new || padded)) around_[s].rounded = static_cast<int>(it->second);
       const model::Tensor* t = layer_.graph.values[n.inputs[1]].constant->parts[0].tensor;
       if (const auto o = original_.find(t); o != original_.end()) t = o->second;
       auto& matrices = inputs_[it->second].matrices;
@@ -114,14 +119,14 @@ class Runner final : public BlockRunner {
 
   // The results of the nodes, and the steps after which each is whole: the last of a node's.
   void FindOutputs() {
-    kept_after_.assign(plan_->steps.size(), -1);
+    Around* last = nullptr;
     for (size_t s = 0; s < plan_->steps.size(); ++s) {
       const Step& step = plan_->steps[s];
       if (step.out.width == 0) continue;
-      if (!outputs_.empty() && outputs_.back().name == step.name)
-        std::replace(kept_after_.begin(), kept_after_.end(), static_cast<int>(outputs_.size()) - 1, -1);
+      if (last && outputs_.back().name == step.name) last->kept = -1;
       else outputs_.push_back({.name = step.name, .width = step.out.width, .rows = nullptr});
-      kept_after_[s] = static_cast<int>(outputs_.size()) - 1;
+      last = &around_[s];
+      last->kept = static_cast<int>(outputs_.size()) - 1;
     }
   }
 
@@ -181,38 +186,38 @@ class Runner final : public BlockRunner {
     for (size_t s = 0; s < plan_->steps.size(); ++s) {
       const Step& step = plan_->steps[s];
       if (step.barrier[mode]) team_.Barrier(t);
-      if (copied_before_[s] >= 0)
-        CopyRows(*static_cast<const MatMulStep*>(step.operands.get()), inputs_[static_cast<size_t>(copied_before_[s])], f);
-      if (rounded_before_[s] >= 0) {
-        RoundRows(*static_cast<const MatMulStep*>(step.operands.get()), static_cast<size_t>(rounded_before_[s]), f);
+      const Around& around = around_[s];
+      if (around.copied >= 0) {
+        const LayerInput& in = inputs_[static_cast<size_t>(around.copied)];
+        ForRows(f, [&](int64_t i) { Keep(in, i, InputRow(step, f, i)); });
+      }
+      if (around.rounded >= 0) {
+        const auto input = static_cast<size_t>(around.rounded);
+        const auto width = static_cast<size_t>(inputs_[input].width);
+        ForRows(f, [&](int64_t i) { RoundInput(grids_[input], {InputRow(step, f, i), width}); });
         team_.Barrier(t);
       }
       step.fn(step.operands.get(), f);
-      if (outputs_.empty() || kept_after_[s] < 0) continue;
+      if (around.kept < 0) continue;
       team_.Barrier(t);  // rows that other threads made
-      KeepRows(step, outputs_[static_cast<size_t>(kept_after_[s])], f);
+      const LayerOutput& out = outputs_[static_cast<size_t>(around.kept)];
+      ForRows(f, [&](int64_t i) { Keep(out, i, f.At(step.out, i)); });
       team_.Barrier(t);  // the next step may take their memory
     }
   }
-  static void KeepRows(const Step& step, const LayerOutput& out, const Frame& f) {
+  template <class F>
+  static void ForRows(const Frame& f, const F& row) {
     const Range mine = SplitRange(f.m, 1, f.thread, f.n_threads);
-    for (int64_t i = mine.begin; i < mine.end; ++i)
-      std::memcpy(const_cast<float*>(out.rows) + i * out.width, f.At(step.out, i), static_cast<size_t>(out.width) * sizeof(float));
+    for (int64_t i = mine.begin; i < mine.end; ++i) row(i);
   }
-  static void CopyRows(const MatMulStep& s, const LayerInput& in, const Frame& f) {
-    const Range mine = SplitRange(f.m, 1, f.thread, f.n_threads);
-    float* to = const_cast<float*>(in.rows);
-    for (int64_t i = mine.begin; i < mine.end; ++i) {
-      std::memcpy(to + i * in.width, InputRow(s, f, i), static_cast<size_t>(in.width) * sizeof(float));
-    }
+  // `kept`: LayerInput or LayerOutput, whose rows are this runner's memory.
+  template <class Kept>
+  static void Keep(const Kept& kept, int64_t i, const float* row) {
+    std::memcpy(const_cast<float*>(kept.rows) + i * kept.width, row, static_cast<size_t>(kept.width) * sizeof(float));
   }
-  static float* InputRow(const MatMulStep& s, const Frame& f, int64_t i) {
+  static float* InputRow(const Step& product, const Frame& f, int64_t i) {
+    const auto& s = *static_cast<const MatMulStep*>(product.operands.get());
     return s.from_padded ? f.padded + i * kernels::PaddedK(s.w->k) : f.At(s.x, i);
-  }
-  void RoundRows(const MatMulStep& s, size_t input, const Frame& f) const {
-    const Range mine = SplitRange(f.m, 1, f.thread, f.n_threads);
-    for (int64_t i = mine.begin; i < mine.end; ++i)
-      RoundInput(grids_[input], {InputRow(s, f, i), static_cast<size_t>(inputs_[input].width)});
   }
 
   ThreadTeam& team_;
@@ -225,9 +230,8 @@ class Runner final : public BlockRunner {
   std::vector<LayerInput> inputs_;
   std::vector<LayerOutput> outputs_;
   std::vector<InputGrid> grids_;
-  std::vector<int> copied_before_, rounded_before_;  // by step: the input whose rows are copied, or rounded, or -1
-  std::vector<int> kept_after_;                      // by step: the output that is whole then, or -1
-  std::vector<int32_t> rows_;                        // 0, 1, 2 …
+  std::vector<Around> around_;  // by step
+  std::vector<int32_t> rows_;   // 0, 1, 2 …
   Buffer work_, kv_, weights_;
   std::vector<Frame> frames_;
   int64_t bytes_ = 0;
@@ -236,15 +240,15 @@ class Runner final : public BlockRunner {
 }  // namespace
 
 void RoundInput(const InputGrid& grid, std::span<float> row) {
-  constexpr float kLevels = 127;
   if (grid.rounding == InputRounding::kNone) return;
+  const auto levels = static_cast<float>((1 << (grid.bits - 1)) - 1);
   float most = grid.most;
   if (grid.rounding == InputRounding::kPerToken) {
     most = 0;
     for (const float x : row) most = std::max(most, std::abs(x));
   }
-  const float scale = most / kLevels, inverse = most > 0 ? kLevels / most : 0.0f;
-  for (float& x : row) x = std::clamp(std::nearbyint(x * inverse), -kLevels, kLevels) * scale;
+  const float scale = most / levels, inverse = most > 0 ? levels / most : 0.0f;
+  for (float& x : row) x = std::clamp(std::nearbyint(x * inverse), -levels, levels) * scale;
 }
 
 Result<std::unique_ptr<BlockRunner>> BlockRunner::Create(const graph::Graph& decoder, const BlockOptions& options, ThreadTeam& team) {

@@ -26,13 +26,14 @@ struct Replacement {
 // Whether a run keeps what every node of the layer computes, beside what its matrices read.
 enum class KeepOutputs : uint8_t { kNo, kYes };
 
-// Activations as symmetric integers of 8 bits, which a product then reads.
+// Activations as symmetric integers, which a product then reads: with a scale from each row, or one for all.
 enum class InputRounding : uint8_t { kNone, kPerToken, kStatic };
 struct InputGrid {
   InputRounding rounding = InputRounding::kNone;
   float most = 0;  // of kStatic: the value of the largest code
+  int bits = 8;    // 2 to 8
 };
-// Each value of a row to the nearest of `most` * i / 127 up to +-127 as `grid` says. Pure.
+// Each value of a row to the nearest of `most` * i / L for i from -L to L, L = 2^(bits - 1) - 1. Pure.
 void RoundInput(const InputGrid& grid, std::span<float> row);
 
 struct BlockOptions {

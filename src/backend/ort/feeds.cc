@@ -4,6 +4,7 @@
 #include <array>
 
 #include "base/arena.h"
+#include "base/check.h"
 
 namespace slm::backend::ort {
 namespace {
@@ -35,6 +36,19 @@ uint64_t CacheBytes(const CachePort& c, int context) {
 
 }  // namespace
 
+Result<CachePlan> PlanCache(const DecoderIo& io, int context) {
+  constexpr uint64_t kMost = uint64_t{1} << 46;
+  ArenaPlan arena;
+  CachePlan plan;
+  for (const CachePort& c : io.cache) {
+    const uint64_t bytes = CacheBytes(c, context);
+    if (bytes > kMost || arena.total() > kMost) return Error(Code::kLimit, "the KV cache is larger than any memory", "reduce the context");
+    plan.offsets.push_back(arena.Add(bytes));
+  }
+  plan.bytes = arena.total();
+  return plan;
+}
+
 Result<Value> Feeds::Tensor(void* data, size_t bytes, std::span<const int64_t> dims, ONNXTensorElementDataType type) const {
   return Make<Value>(*api_, [&](auto** out) {
     return api_->CreateTensorWithDataAsOrtValue(memory_.get(), data, bytes, dims.data(), dims.size(), type, out);
@@ -54,19 +68,12 @@ Result<std::vector<Value>> Feeds::Lengths(const Port& port, const Buffer& buffer
 }
 
 Status Feeds::BindCache(const DecoderIo& io, const Sizes& sizes) {
-  ArenaPlan plan;
-  std::vector<size_t> offsets;
-  for (const CachePort& c : io.cache) {
-    constexpr uint64_t kMost = uint64_t{1} << 46;
-    const uint64_t bytes = CacheBytes(c, sizes.context);
-    if (bytes > kMost || plan.total() > kMost) return Error(Code::kLimit, "the KV cache is larger than any memory", "reduce the context");
-    offsets.push_back(plan.Add(bytes));
-  }
-  SLM_ASSIGN_OR_RETURN(cache_, Buffer::Allocate(plan.total()));
+  SLM_ASSERT(sizes.cache.offsets.size() == io.cache.size());
+  SLM_ASSIGN_OR_RETURN(cache_, Buffer::Allocate(sizes.cache.bytes));
   for (size_t i = 0; i < io.cache.size(); ++i) {
     const CachePort& c = io.cache[i];
     const auto dims = CacheDims(c, sizes.context);
-    SLM_ASSIGN_OR_RETURN(Value v, Tensor(cache_.data() + offsets[i], CacheBytes(c, sizes.context), dims, c.past.type));
+    SLM_ASSIGN_OR_RETURN(Value v, Tensor(cache_.data() + sizes.cache.offsets[i], CacheBytes(c, sizes.context), dims, c.past.type));
     SLM_RETURN_IF_ERROR(Check(*api_, api_->BindInput(binding_.get(), c.past.name.c_str(), v.get())));
     SLM_RETURN_IF_ERROR(Check(*api_, api_->BindOutput(binding_.get(), c.present.name.c_str(), v.get())));
     cache_values_.push_back(std::move(v));

@@ -12,10 +12,19 @@
 
 namespace slm::backend::ort {
 
+// Where the caches of all layers lie in one buffer, in the order of DecoderIo::cache.
+struct CachePlan {
+  std::vector<size_t> offsets;
+  size_t bytes = 0;
+};
+// Error: kLimit (more than any memory). Takes none.
+Result<CachePlan> PlanCache(const DecoderIo& io, int context);
+
 class Feeds {
  public:
   struct Sizes {
     int context = 0, chunk = 0, vocab = 0, logits_rows = 1;
+    CachePlan cache;  // of `context`
   };
   // `session` must outlive the feeds. Errors: kLimit (memory), what the runtime says.
   static Result<Feeds> Create(const OrtApi& api, OrtSession* session, const DecoderIo& io, const Sizes& sizes);
@@ -25,7 +34,6 @@ class Feeds {
   Status Run(std::span<const int32_t> tokens, int first, int row);
 
   const float* logits() const { return logits_.as<float>(); }
-  int64_t kv_bytes() const { return static_cast<int64_t>(cache_.size()); }
   int64_t other_bytes() const { return static_cast<int64_t>(logits_.size() + ids_.size() + mask_.size() + positions_.size()); }
 
  private:

@@ -54,15 +54,19 @@ bool AllFinite(std::span<const float> values) {
   return std::all_of(bad, bad + kLanes, [](uint32_t b) { return b == 0; });
 }
 
+struct Shape {
+  LogitsOf logits = LogitsOf::kLastToken;  // that were asked for at load
+  bool last_row_only = false;              // the graph gives no others
+  bool profiled = false;
+};
+
 class SessionBackend final : public Backend {
  public:
-  SessionBackend(OpenSession session, Feeds feeds, Capabilities c, LogitsOf logits, bool last_row_only, bool profiled)
+  SessionBackend(OpenSession session, Feeds feeds, Capabilities c, const Shape& shape)
       : session_(std::move(session)),
         feeds_(std::move(feeds)),
         capabilities_(std::move(c)),
-        logits_(logits),
-        last_row_only_(last_row_only),
-        profiled_(profiled),
+        shape_(shape),
         cursor_(capabilities_.max_context) {}
 
   Result<Logits> Forward(std::span<const int32_t> tokens, LogitsOf which) override {
@@ -88,7 +92,7 @@ class SessionBackend final : public Backend {
   Status WarmUp() {
     const int32_t token = 0;
     SLM_RETURN_IF_ERROR(feeds_.Run({&token, 1}, 0, 0));
-    if (profiled_) {
+    if (shape_.profiled) {
       auto counted = EndProfile(session_.runtime->api(), session_.session.get());
       if (counted.ok()) copies_ = counted.value();  // a profile that cannot be read stops no run
     }
@@ -101,7 +105,7 @@ class SessionBackend final : public Backend {
     const Capabilities& c = capabilities_;
     if (tokens.empty() || static_cast<int64_t>(tokens.size()) > c.max_tokens)
       return Error(Code::kInvalidArgument, fmt::format("{} tokens in one call", tokens.size()), fmt::format("give 1 to {}", c.max_tokens));
-    if (which == LogitsOf::kAllTokens && logits_ != LogitsOf::kAllTokens)
+    if (which == LogitsOf::kAllTokens && shape_.logits != LogitsOf::kAllTokens)
       return Error(Code::kInvalidArgument, "logits of all tokens were not asked for at load", "set OrtOptions::logits");
     for (const int32_t t : tokens)
       if (t < 0 || t >= c.vocab_size)
@@ -113,12 +117,12 @@ class SessionBackend final : public Backend {
   Result<Logits> Evaluate(std::span<const int32_t> tokens, int first, LogitsOf which) {
     const int n = static_cast<int>(tokens.size()), vocab = capabilities_.vocab_size;
     int begin = 0, rows = 1;
-    if (which == LogitsOf::kAllTokens && last_row_only_) {
+    if (which == LogitsOf::kAllTokens && shape_.last_row_only) {
       for (int i = 0; i < n; ++i) SLM_RETURN_IF_ERROR(feeds_.Run(tokens.subspan(static_cast<size_t>(i), 1), first + i, i));
       rows = n;
     } else {
       SLM_RETURN_IF_ERROR(feeds_.Run(tokens, first, 0));
-      begin = last_row_only_ || which == LogitsOf::kAllTokens ? 0 : n - 1;
+      begin = shape_.last_row_only || which == LogitsOf::kAllTokens ? 0 : n - 1;
       rows = which == LogitsOf::kAllTokens ? n : 1;
     }
     const Logits out{feeds_.logits() + static_cast<int64_t>(begin) * vocab, rows, vocab, vocab};
@@ -131,14 +135,12 @@ class SessionBackend final : public Backend {
   OpenSession session_;
   Feeds feeds_;  // before the session in destruction
   Capabilities capabilities_;
-  LogitsOf logits_;
-  bool last_row_only_;
-  bool profiled_ = false;
+  const Shape shape_;
   std::optional<Copies> copies_;
   kv::Cursor cursor_;
 };
 
-Capabilities CapabilitiesOf(const OpenSession& s, const Decoder& d, const Feeds& feeds, int context, int chunk) {
+Capabilities CapabilitiesOf(const OpenSession& s, const Decoder& d, int64_t kv_bytes, const OrtOptions& o) {
   Capabilities c;
   c.device = "cpu";
   for (const NodePlace& n : s.placed.nodes)
@@ -146,11 +148,11 @@ Capabilities CapabilitiesOf(const OpenSession& s, const Decoder& d, const Feeds&
   c.backend = "ort";
   c.isa = "onnxruntime " + s.runtime->library().version;
   c.n_threads = s.runtime->n_threads();
-  c.max_context = context;
-  c.max_tokens = chunk;
+  c.max_context = o.context;
+  c.max_tokens = std::min(o.chunk, o.context);
   c.vocab_size = d.vocab_size;
   c.weights_bytes = d.weights_bytes;
-  c.kv_bytes = feeds.kv_bytes();
+  c.kv_bytes = kv_bytes;
   c.bytes_per_token = d.bytes_per_token;
   c.ops_per_token = d.ops_per_token;
   return c;
@@ -165,34 +167,46 @@ Status CheckOptions(const Decoder& d, const OrtOptions& o) {
   return Ok();
 }
 
+// Of what is known of `c`: memory of the runtime is 0 until it has run.
+Status CheckBudget(const Capabilities& c, int64_t budget) {
+  const int64_t total = c.weights_bytes + c.kv_bytes + c.activations_bytes;
+  if (budget <= 0 || total <= budget) return Ok();
+  const std::string runtime = c.activations_bytes > 0 ? fmt::format(", runtime {}", c.activations_bytes) : "";
+  return Error(Code::kLimit,
+               fmt::format("needs {}{} bytes (weights {}, KV cache {}{}), the budget is {}", runtime.empty() ? "at least " : "", total,
+                           c.weights_bytes, c.kv_bytes, runtime, budget),
+               "reduce the context or the model, or raise the budget");
+}
+
 }  // namespace
 
 Result<OrtBackend> CreateOrtBackend(const std::shared_ptr<Runtime>& runtime, const Decoder& d, const OrtOptions& o) {
   SLM_RETURN_IF_ERROR(CheckOptions(d, o));
+  Capabilities weights;
+  weights.weights_bytes = d.weights_bytes;
+  SLM_RETURN_IF_ERROR(CheckBudget(weights, o.memory_budget_bytes));
   const ProfileFolder profile;  // outlives the session, which ends its profile when it goes
   SLM_ASSIGN_OR_RETURN(OpenSession session, MakeSession(runtime, d.path, o.choice, {.profile = profile.prefix(), .config = {}}));
   auto io = ReadIo(runtime->api(), session.session.get(), d);
   if (!io.ok()) return io.error().At(d.path);
   const DecoderIo& ports = io.value();
-  const int chunk = std::min(o.chunk, o.context);
+  SLM_ASSIGN_OR_RETURN(const CachePlan cache, PlanCache(ports, o.context));
+  const Capabilities c = CapabilitiesOf(session, d, static_cast<int64_t>(cache.bytes), o);
+  SLM_RETURN_IF_ERROR(CheckBudget(c, o.memory_budget_bytes));
   const bool rows = o.logits == LogitsOf::kAllTokens || !ports.last_row_only;
-  SLM_ASSIGN_OR_RETURN(Feeds feeds,
-                       Feeds::Create(runtime->api(), session.session.get(), ports,
-                                     {.context = o.context, .chunk = chunk, .vocab = d.vocab_size, .logits_rows = rows ? chunk : 1}));
-  const Capabilities c = CapabilitiesOf(session, d, feeds, o.context, chunk);
+  SLM_ASSIGN_OR_RETURN(
+      Feeds feeds,
+      Feeds::Create(
+          runtime->api(), session.session.get(), ports,
+          {.context = o.context, .chunk = c.max_tokens, .vocab = d.vocab_size, .logits_rows = rows ? c.max_tokens : 1, .cache = cache}));
   OrtBackend out;
   out.kv_type = ElementName(ports.cache[0].past.type);
   out.notes = session.placed.notes;
-  const bool profiled = !session.providers.empty() && !profile.prefix().empty();
-  auto backend = std::make_unique<SessionBackend>(std::move(session), std::move(feeds), c, o.logits, ports.last_row_only, profiled);
+  const Shape shape{
+      .logits = o.logits, .last_row_only = ports.last_row_only, .profiled = !session.providers.empty() && !profile.prefix().empty()};
+  auto backend = std::make_unique<SessionBackend>(std::move(session), std::move(feeds), c, shape);
   if (const Status s = backend->WarmUp(); !s.ok()) return s.error().At(d.path);
-  const Capabilities& made = backend->capabilities();
-  const int64_t total = made.weights_bytes + made.kv_bytes + made.activations_bytes;
-  if (o.memory_budget_bytes > 0 && total > o.memory_budget_bytes)
-    return Error(Code::kLimit,
-                 fmt::format("needs {} bytes (weights {}, KV cache {}, runtime {}), the budget is {}", total, made.weights_bytes,
-                             made.kv_bytes, made.activations_bytes, o.memory_budget_bytes),
-                 "reduce the context or the model, or raise the budget");
+  SLM_RETURN_IF_ERROR(CheckBudget(backend->capabilities(), o.memory_budget_bytes));
   out.backend = std::move(backend);
   return out;
 }

@@ -170,6 +170,16 @@ TEST(OrtBackend, HoldsItsLimits) {
   const auto tight = CreateOrtBackend(runtime, TinyDecoder(), o);
   ASSERT_FALSE(tight.ok());
   EXPECT_EQ(tight.error().code(), Code::kLimit);
+  EXPECT_NE(tight.error().message().find("at least"), std::string::npos) << "known before the cache is taken";
+  o.memory_budget_bytes = b->capabilities().kv_bytes + 1;  // only the runtime's own part is too much
+  const auto late = CreateOrtBackend(runtime, TinyDecoder(), o);
+  ASSERT_FALSE(late.ok());
+  EXPECT_NE(late.error().message().find("runtime"), std::string::npos) << late.error().message();
+  Decoder heavy = TinyDecoder();
+  heavy.path = "absent.onnx";
+  heavy.weights_bytes = 2000;
+  o.memory_budget_bytes = 1000;
+  EXPECT_EQ(CreateOrtBackend(runtime, heavy, o).error().code(), Code::kLimit) << "before the file is opened";
   o = Options();
   o.context = 65;
   EXPECT_EQ(CreateOrtBackend(runtime, TinyDecoder(), o).error().code(), Code::kInvalidArgument);

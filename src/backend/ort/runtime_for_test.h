@@ -12,8 +12,8 @@ namespace slm::backend::ort {
 
 inline std::string OrtForTest() {
   if (const char* named = std::getenv("SLM_ORT")) return named;
-  const char* home = std::getenv("HOME");
-  return std::string(home ? home : "") + "/.cache/slmkit/onnxruntime";
+  const char *cache = std::getenv("XDG_CACHE_HOME"), *home = std::getenv("HOME");
+  return (cache && *cache ? cache : std::string(home ? home : "") + "/.cache") + "/slmkit/onnxruntime";
 }
 
 // Null where there is no library, which is a failure only when SLM_NEED_ORT asks for one.

@@ -9,6 +9,7 @@ using graph::ConstantPart;
 using onnx::ElementType;
 
 namespace {
+using model::CodedMatrix;
 
 template <class T>
 std::vector<std::byte> BytesOf(const std::vector<T>& values) {

@@ -25,7 +25,8 @@ class MatrixStore {
   // A vector as it is.
   const onnx::Tensor& Vector(const std::string& name, const VectorUse& use);
   // A matrix as codes of the tensor that the constant is rows of. Errors: kInvalidArgument (no codes for it, or of another shape).
-  Result<const Coded*> Codes(const std::string& name, const MatrixUse& use, const std::map<const model::Tensor*, CodedMatrix>& matrices);
+  Result<const Coded*> Codes(const std::string& name, const MatrixUse& use,
+                             const std::map<const model::Tensor*, model::CodedMatrix>& matrices);
 
   std::shared_ptr<const void> bytes() const { return bytes_; }
 

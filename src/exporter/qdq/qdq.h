@@ -12,38 +12,21 @@
 
 #include "base/result.h"
 #include "graph/graph.h"
+#include "model/calibrated.h"
 #include "onnx/onnx.h"
 
 namespace slm::exporter {
 
-struct Range {
-  float low = 0, high = 0;
-};
-
-// A matrix of the model as codes: value = scale * (code - 2^(bits - 1)).
-struct CodedMatrix {
-  int bits = 8;  // 4 or 8
-  int64_t rows = 0, width = 0;
-  int64_t group = 0;           // columns that share a scale; 0: a whole row
-  std::vector<uint8_t> codes;  // [rows][width]
-  std::vector<float> scales;   // [rows][width / group], or [rows]
-};
-
-// Keys and values of the prefix in one layer, in the graph's order: [prefix tokens][Hkv * D].
-struct PrefixCache {
-  std::vector<float> keys, values;
-};
-
 // What calibration found.
 struct Calibrated {
-  std::map<const model::Tensor*, CodedMatrix> matrices;  // every matrix that the graph multiplies by
+  std::map<const model::Tensor*, model::CodedMatrix> matrices;  // every matrix that the graph multiplies by
   // By node of the plain graph: what its result spans, tokens of the prefix left out; "<attention>.scores": products of queries and keys,
   // scaled.
-  std::map<std::string, Range> ranges;
+  std::map<std::string, model::ValueRange> ranges;
   // Tokens that every sequence begins with: their keys and values are part of the folder, and no graph sees them. The first token of a
   // sequence can be a thousand times the others (arXiv 2402.17762), which no range of 16 bits holds.
   std::vector<int32_t> prefix_tokens;
-  std::vector<PrefixCache> prefix;  // by layer, when there are prefix tokens
+  std::vector<model::PrefixCache> prefix;  // by layer, when there are prefix tokens
 };
 
 // Keys are rotated as [T, D] of a head and then transposed, or with their columns first, transposed before. Compilers differ: OpenVINO's

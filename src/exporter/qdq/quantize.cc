@@ -10,24 +10,27 @@
 #include <deque>
 #include <optional>
 
+#include "base/check.h"
 #include "exporter/attributes.h"
 
 namespace slm::exporter {
 namespace {
+using model::CodedMatrix;
+using model::ValueRange;
 using onnx::ElementType;
 using Names = std::vector<std::string>;
 
 constexpr float kLeastSpan = 1e-6f;  // of a range: a value that is always 0 still needs a scale
 
-Range Union(Range a, Range b) { return {std::min(a.low, b.low), std::max(a.high, b.high)}; }
-Range Product(Range a, Range b) {
+ValueRange Union(ValueRange a, ValueRange b) { return {std::min(a.low, b.low), std::max(a.high, b.high)}; }
+ValueRange Product(ValueRange a, ValueRange b) {
   const auto [low, high] = std::minmax({a.low * b.low, a.low * b.high, a.high * b.low, a.high * b.high});
   return {low, high};
 }
-Range Scaled(Range r, float by) { return by < 0 ? Range{r.high * by, r.low * by} : Range{r.low * by, r.high * by}; }
-Range SpanOf(const std::vector<float>& values) {
+ValueRange Scaled(ValueRange r, float by) { return by < 0 ? ValueRange{r.high * by, r.low * by} : ValueRange{r.low * by, r.high * by}; }
+ValueRange SpanOf(const std::vector<float>& values) {
   const auto [low, high] = std::minmax_element(values.begin(), values.end());
-  return values.empty() ? Range{} : Range{*low, *high};
+  return values.empty() ? ValueRange{} : ValueRange{*low, *high};
 }
 
 bool Moves(const std::string& op) { return op == "Reshape" || op == "Transpose" || op == "Slice"; }
@@ -87,38 +90,44 @@ class Writer {
   void Dequantize(const std::string& x, const std::string& to, const Pair& p) { Emit("DequantizeLinear", to, {x, p.scale, p.zero}, to); }
 
   // What calibration found of `value`, widened.
-  std::optional<Range> Given(const std::string& value) const {
+  std::optional<ValueRange> Given(const std::string& value) const {
     RangeKey key{value, 1};
     if (const auto it = from_.ranges.find(value); it != from_.ranges.end()) key = it->second;
     const auto it = known_.ranges->find(key.name);
     if (it == known_.ranges->end()) return std::nullopt;
     return Scaled(Scaled(it->second, key.factor), known_.margin);
   }
+  template <class T>
+  static const T& Of(const std::map<std::string, T>& made, const std::string& value) {
+    const auto it = made.find(value);
+    SLM_ASSERT(it != made.end());  // graphs are in order, and constants have neither range nor pair
+    return it->second;
+  }
   // Of a value that is made already: what its integers can hold.
-  Range Made(const std::string& value) const { return ranges_.at(value); }
+  ValueRange Made(const std::string& value) const { return Of(ranges_, value); }
 
-  Result<Range> RangeOf(const onnx::Node& n) const {
+  Result<ValueRange> RangeOf(const onnx::Node& n) const {
     const std::string& name = n.outputs[0];
     if (from_.masked_scores.contains(name)) {  // what the mask takes down may be cut at the lower end
-      const Range scores = Made(n.inputs[0]);
-      return Range{scores.low - kMaskMargin, scores.high};
+      const ValueRange scores = Made(n.inputs[0]);
+      return ValueRange{scores.low - kMaskMargin, scores.high};
     }
     if (const auto given = Given(name)) return *given;
     const auto in = [&](size_t i) { return Made(n.inputs[i]); };
-    if (n.op_type == "Softmax" || n.op_type == "Sigmoid") return Range{0, 1};
-    if (n.op_type == "Tanh") return Range{std::tanh(in(0).low), std::tanh(in(0).high)};
-    if (n.op_type == "Neg") return Range{-in(0).high, -in(0).low};
+    if (n.op_type == "Softmax" || n.op_type == "Sigmoid") return ValueRange{0, 1};
+    if (n.op_type == "Tanh") return ValueRange{std::tanh(in(0).low), std::tanh(in(0).high)};
+    if (n.op_type == "Neg") return ValueRange{-in(0).high, -in(0).low};
     if (n.op_type == "Concat") return Union(in(0), in(1));
     if (n.op_type == "Mul") return Product(in(0), in(1));
     if (n.op_type == "Div") return Scaled(in(0), 1 / in(1).high);  // by a number above 0
-    if (n.op_type == "Add") return Range{in(0).low + in(1).low, in(0).high + in(1).high};
+    if (n.op_type == "Add") return ValueRange{in(0).low + in(1).low, in(0).high + in(1).high};
     if (n.op_type == "MatMul" && name.ends_with(".product")) {  // before the bias: what is known is after it
       const std::string sum = name.substr(0, name.size() - 8);
       const auto bias = from_.vectors.find(sum + ".bias");
       const auto given = Given(sum);
       if (given && bias != from_.vectors.end()) {
-        const Range b = SpanOf(bias->second.values);
-        return Range{given->low - b.high, given->high - b.low};
+        const ValueRange b = SpanOf(bias->second.values);
+        return ValueRange{given->low - b.high, given->high - b.low};
       }
     }
     return Error(Code::kInvalidArgument, name + ": no range for the result of " + n.op_type, "calibrate the same model");
@@ -127,7 +136,7 @@ class Writer {
   Status Input(const onnx::ValueInfo& v) {
     onnx::ValueInfo typed = v;
     const bool cache = from_.cache.contains(v.name);
-    std::optional<Range> range;
+    std::optional<ValueRange> range;
     if (cache) range = Given(v.name);
     else if (const auto it = known_.inputs.find(v.name); it != known_.inputs.end()) range = it->second;
     if (!range) return Error(Code::kInvalidArgument, v.name + ": no range for this input", "calibrate the same model");
@@ -146,7 +155,7 @@ class Writer {
   Result<std::string> Real(const std::string& x) {
     if (const auto it = real_.find(x); it != real_.end()) return it->second;
     if (const auto v = from_.vectors.find(x); v != from_.vectors.end()) {
-      const Range range = SpanOf(v->second.values);
+      const ValueRange range = SpanOf(v->second.values);
       const Pair p = MakePair(x, UnsignedEncoding(range));
       std::vector<uint16_t> codes;
       for (const float f : v->second.values) codes.push_back(static_cast<uint16_t>(Encode(p.encoding, f)));
@@ -173,9 +182,9 @@ class Writer {
     copy.outputs = {copy.name};
     out_.graph.nodes.push_back(std::move(copy));
     Pair p;
-    Range range;
+    ValueRange range;
     if (moves) {
-      p = pairs_.at(n.inputs[0]);
+      p = Of(pairs_, n.inputs[0]);
       range = Made(n.inputs[0]);
     } else {
       SLM_ASSIGN_OR_RETURN(range, RangeOf(n));
@@ -208,20 +217,20 @@ class Writer {
   std::shared_ptr<std::deque<std::vector<std::byte>>> bytes_;
   QuantizedGraph out_;
   std::map<std::string, std::string> real_;  // value: name of its dequantized form
-  std::map<std::string, Range> ranges_;
+  std::map<std::string, ValueRange> ranges_;
   std::map<std::string, Pair> pairs_;
 };
 
 }  // namespace
 
-Encoding UnsignedEncoding(Range range) {
+Encoding UnsignedEncoding(ValueRange range) {
   const float low = std::min(range.low, 0.0f), high = std::max({range.high, 0.0f, low + kLeastSpan});
   Encoding e;
   e.scale = (high - low) / 65535;
   e.zero = std::clamp(static_cast<int32_t>(std::nearbyint(-low / e.scale)), 0, 65535);
   return e;
 }
-Encoding SignedEncoding(Range range) { return {std::max({-range.low, range.high, kLeastSpan}) / 32767, 0, ElementType::kInt16}; }
+Encoding SignedEncoding(ValueRange range) { return {std::max({-range.low, range.high, kLeastSpan}) / 32767, 0, ElementType::kInt16}; }
 int32_t Encode(const Encoding& e, float v) {
   const bool is_signed = e.type == ElementType::kInt16;
   const float q = std::nearbyint(v / e.scale) + static_cast<float>(e.zero);

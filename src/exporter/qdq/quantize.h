@@ -12,8 +12,8 @@ struct Encoding {
   onnx::ElementType type = onnx::ElementType::kUint16;
 };
 // All of `range` and 0, which lies on the grid: unsigned from 0 to 65535, or signed with zero point 0. Pure.
-Encoding UnsignedEncoding(Range range);
-Encoding SignedEncoding(Range range);
+Encoding UnsignedEncoding(model::ValueRange range);
+Encoding SignedEncoding(model::ValueRange range);
 // The nearest integer, cut to the type. Pure.
 int32_t Encode(const Encoding& e, float v);
 
@@ -22,8 +22,8 @@ inline constexpr float kMaskMargin = 25;
 
 // Ranges of values that calibration gives by name, made wider by `margin`, and of inputs.
 struct KnownRanges {
-  const std::map<std::string, Range>* ranges = nullptr;
-  std::map<std::string, Range> inputs;  // exact: not widened
+  const std::map<std::string, model::ValueRange>* ranges = nullptr;
+  std::map<std::string, model::ValueRange> inputs;  // exact: not widened
   float margin = 1;
 };
 
@@ -34,6 +34,6 @@ struct QuantizedGraph {
 };
 // Errors: kInvalidArgument naming a value without a range, and those of the matrices.
 Result<QuantizedGraph> QuantizeGraph(const StaticGraph& from, const KnownRanges& known, MatrixStore& store,
-                                     const std::map<const model::Tensor*, CodedMatrix>& matrices);
+                                     const std::map<const model::Tensor*, model::CodedMatrix>& matrices);
 
 }  // namespace slm::exporter

@@ -10,6 +10,8 @@
 
 namespace slm::exporter {
 namespace {
+using model::CodedMatrix;
+using model::ValueRange;
 
 TEST(Encoding, UnsignedCoversTheRangeAndZero) {
   const Encoding e = UnsignedEncoding({-1, 3});
@@ -71,7 +73,7 @@ TEST(QuantizeGraph, RangesFollowFromOperatorsOrAreGiven) {
   graph::Graph none;
   MatrixStore store(none);
   const std::map<const model::Tensor*, CodedMatrix> matrices;
-  std::map<std::string, Range> given;
+  std::map<std::string, ValueRange> given;
   KnownRanges known{.ranges = &given, .inputs = {{"x", {-2, 6}}}, .margin = 1.5f};
   const QuantizedGraph follows = QuantizeGraph(s, known, store, matrices).Take();
   EXPECT_FLOAT_EQ(ScaleOf(follows.graph, "x"), 8.0f / 65535);  // of an input: exact
@@ -90,7 +92,7 @@ TEST(QuantizeGraph, AnUnknownRangeIsAnError) {
   s.graph.nodes[0].op_type = "Gelu";
   graph::Graph none;
   MatrixStore store(none);
-  const std::map<std::string, Range> given;
+  const std::map<std::string, ValueRange> given;
   const auto r = QuantizeGraph(s, {.ranges = &given, .inputs = {{"x", {-2, 6}}}, .margin = 1}, store, {});
   ASSERT_FALSE(r.ok());
   EXPECT_NE(r.error().message().find("gate"), std::string::npos);

@@ -13,6 +13,8 @@ namespace slm::exporter {
 namespace {
 using graph::Op;
 using graph::ValueId;
+using model::PrefixCache;
+using model::ValueRange;
 using onnx::ElementType;
 using ByteSink = std::function<Status(std::span<const std::byte>)>;
 
@@ -78,9 +80,15 @@ class ModelBuilder {
     if (o_.decode < 1 || o_.decode >= o_.chunk)
       return Error(Code::kInvalidArgument, fmt::format("a decode graph of {} tokens beside chunks of {}", o_.decode, o_.chunk),
                    "give it fewer tokens than a chunk has");
-    if (quantized() && !calibrated_.prefix_tokens.empty() && calibrated_.prefix.size() != static_cast<size_t>(c_.n_layers))
-      return Error(Code::kInvalidArgument, "the prefix has no keys and values for every layer", "calibrate the same model");
-    if (quantized() && static_cast<int>(calibrated_.prefix_tokens.size()) >= o_.context)
+    const std::vector<PrefixCache>& prefix = calibrated_.prefix;
+    const size_t tokens = calibrated_.prefix_tokens.size();
+    const size_t values = tokens * static_cast<size_t>(c_.n_kv_heads) * static_cast<size_t>(c_.head_dim);
+    const auto fits = [&](const PrefixCache& p) { return p.keys.size() == values && p.values.size() == values; };
+    const bool has_layers = (tokens == 0 && prefix.empty()) || prefix.size() == static_cast<size_t>(c_.n_layers);
+    if (quantized() && (!has_layers || !std::all_of(prefix.begin(), prefix.end(), fits)))
+      return Error(Code::kInvalidArgument, fmt::format("the prefix of {} tokens lacks keys or values of a layer", tokens),
+                   "calibrate the same model");
+    if (quantized() && tokens >= static_cast<size_t>(o_.context))
       return Error(Code::kInvalidArgument, "the prefix fills the context", "give a larger context");
     return Ok();
   }
@@ -122,7 +130,7 @@ class ModelBuilder {
     }
     masked_ = -(spread + 2 * kMaskMargin);
     for (const StaticInput& input : from.inputs) {
-      Range& r = known_.inputs[input.name];
+      ValueRange& r = known_.inputs[input.name];
       if (input.kind == StaticInput::Kind::kMask) r = {masked_, 0};
       else if (input.kind == StaticInput::Kind::kTokenRows) r = TableSpan();
       else r = PositionSpan(input.table);
@@ -141,8 +149,8 @@ class ModelBuilder {
     return rows;
   }
   const model::Tensor& Table() const { return *g_.values[Embedding().inputs[0]].constant->parts[0].tensor; }
-  Range TableSpan() const {
-    Range r;
+  ValueRange TableSpan() const {
+    ValueRange r;
     for (int64_t at = 0; at < c_.vocab_size; at += kRowsAtOnce)
       for (const float v : TableRows(Table(), at, std::min<int64_t>(at + kRowsAtOnce, c_.vocab_size)))
         r = {std::min(r.low, v), std::max(r.high, v)};
@@ -152,7 +160,7 @@ class ModelBuilder {
   const graph::Value& PositionTable(const std::string& name) const {
     return *std::find_if(g_.values.begin(), g_.values.end(), [&](const graph::Value& v) { return v.name == name; });
   }
-  Range PositionSpan(const std::string& name) const {
+  ValueRange PositionSpan(const std::string& name) const {
     float most = 1;  // an attention factor of LongRoPE is above
     for (const float v : PositionTable(name).constant->data) most = std::max(most, std::abs(v));
     return {-most, most};
@@ -257,7 +265,7 @@ class ModelBuilder {
   MatrixStore store_;
   StaticModel out_;
   float embedding_factor_ = 1, masked_ = kFloatMask;
-  std::map<std::string, Range> ranges_;
+  std::map<std::string, ValueRange> ranges_;
   KnownRanges known_;
   std::map<std::string, Encoding> encodings_;
 };

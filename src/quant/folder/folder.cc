@@ -25,7 +25,7 @@ using model::hf::PackedFormat;
 constexpr uint64_t kFixedBytes = uint64_t{4} << 20;
 constexpr size_t kPartBytes = size_t{1} << 20;
 
-// What a thread found in a row: sums of squares.
+// Sums of squares of a row.
 struct RowSums {
   double lost = 0, power = 0;
 };
@@ -41,53 +41,69 @@ class MatrixMaker {
       SLM_ASSIGN_OR_RETURN(GroupedCodes kept, Keep(t));
       return PackedCodes{.codes = std::move(kept)};
     }
-    if (plan_.recipe.storage != Storage::kGrid) return Whole(t, error);
-    GroupedCodes c{.bits = plan_.spec.bits,
-                   .n = t.dims[0],
-                   .k = t.dims[1],
-                   .group = GroupOfWidth(plan_, t.dims[1]),
-                   .codes = {},
-                   .zeros = {},
-                   .scales = {},
-                   .group_of = {}};
-    c.codes.resize(static_cast<size_t>(c.n * c.k));
-    c.zeros.resize(static_cast<size_t>(c.n * c.n_groups()));
-    c.scales.resize(c.zeros.size());
-    sums_.assign(static_cast<size_t>(c.n), {});
-    input_power_ = InputPower(t);
-    auto work = [&](int thread, int n_threads) {
-      std::vector<float> row(static_cast<size_t>(c.k));
-      const Range mine = SplitRange(c.n, 1, thread, n_threads);
-      for (int64_t i = mine.begin; i < mine.end; ++i) {
-        model::ReadRows(t, i, i + 1, row.data());
-        sums_[static_cast<size_t>(i)] = QuantizeRow(row, i, &c);
-      }
-    };
-    team_.Run(work);
-    SLM_ASSIGN_OR_RETURN(*error, ErrorOf(t));
-    return PackedCodes{.codes = std::move(c)};
-  }
-
- private:
-  // A matrix that is in memory in f32: its scales are made of all rows, or of whole ones.
-  Result<PackedCodes> Whole(const Tensor& t, double* error) {
-    const std::vector<float> w = model::DequantizeAll(t), power = InputPower(t);
-    const int64_t n = t.dims[0], k = t.dims[1];
-    sums_.assign(static_cast<size_t>(n), {});
-    for (size_t i = 0; i < w.size(); ++i) sums_[i / static_cast<size_t>(k)].power += static_cast<double>(w[i]) * static_cast<double>(w[i]);
-    SLM_RETURN_IF_ERROR(ErrorOf(t));  // not finite
-    CodedRows coded =
-        QuantizeStored(FormOf(plan_, k), plan_.recipe.how.search, w.data(), n, k, power.empty() ? nullptr : power.data(), team_);
-    std::vector<float> row(static_cast<size_t>(k));
-    for (int64_t i = 0; i < n; ++i) {
-      coded.Values(i, row.data());
-      for (size_t j = 0; j < row.size(); ++j) {
-        const double d = static_cast<double>(w[static_cast<size_t>(i * k) + j]) - static_cast<double>(row[j]);
-        sums_[static_cast<size_t>(i)].lost += d * d;
-      }
+    const StoredForm form = FormOf(plan_, t.dims[1]);
+    const std::vector<float> power = InputPower(t);
+    const float* u = power.empty() ? nullptr : power.data();
+    sums_.assign(static_cast<size_t>(t.dims[0]), {});
+    CodedRows coded;
+    if (form.is_fp4()) {
+      SLM_ASSIGN_OR_RETURN(coded, Whole(t, form, u));
+    } else {
+      coded = ByRow(t, form, u);
     }
     SLM_ASSIGN_OR_RETURN(*error, ErrorOf(t));
     return CodesOf(std::move(coded));
+  }
+
+ private:
+  // A row in memory at a time for each thread. Rows that are not finite stay without codes.
+  CodedRows ByRow(const Tensor& t, const StoredForm& form, const float* u) {
+    CodedRows coded(form.block(), t.dims[0], t.dims[1]);
+    auto work = [&](int thread, int n_threads) {
+      std::vector<float> row(static_cast<size_t>(coded.width)), stored(row.size());
+      const Range mine = SplitRange(coded.rows, 1, thread, n_threads);
+      for (int64_t i = mine.begin; i < mine.end; ++i) {
+        model::ReadRows(t, i, i + 1, row.data());
+        double& power = sums_[static_cast<size_t>(i)].power;
+        power = Squares(row);
+        if (!std::isfinite(power)) continue;
+        QuantizeRow(plan_.recipe.how.search, row, u, i, &coded);
+        coded.Values(i, stored.data());
+        sums_[static_cast<size_t>(i)].lost = Lost(row, stored);
+      }
+    };
+    team_.Run(work);
+    return coded;
+  }
+
+  // A matrix that is in memory in f32: its scales are made of all rows.
+  Result<CodedRows> Whole(const Tensor& t, const StoredForm& form, const float* u) {
+    const std::vector<float> w = model::DequantizeAll(t);
+    const int64_t n = t.dims[0], k = t.dims[1];
+    const auto row = [&](int64_t i) { return std::span(w).subspan(static_cast<size_t>(i * k), static_cast<size_t>(k)); };
+    for (int64_t i = 0; i < n; ++i) sums_[static_cast<size_t>(i)].power = Squares(row(i));
+    SLM_RETURN_IF_ERROR(ErrorOf(t));  // not finite
+    CodedRows coded = QuantizeStored(form, plan_.recipe.how.search, w.data(), n, k, u, team_);
+    std::vector<float> stored(static_cast<size_t>(k));
+    for (int64_t i = 0; i < n; ++i) {
+      coded.Values(i, stored.data());
+      sums_[static_cast<size_t>(i)].lost = Lost(row(i), stored);
+    }
+    return coded;
+  }
+
+  static double Squares(std::span<const float> v) {
+    double sum = 0;
+    for (const float x : v) sum += static_cast<double>(x) * static_cast<double>(x);
+    return sum;
+  }
+  static double Lost(std::span<const float> w, std::span<const float> stored) {
+    double sum = 0;
+    for (size_t j = 0; j < w.size(); ++j) {
+      const double d = static_cast<double>(w[j]) - static_cast<double>(stored[j]);
+      sum += d * d;
+    }
+    return sum;
   }
 
   Result<GroupedCodes> Keep(const Tensor& t) const {
@@ -115,28 +131,6 @@ class MatrixMaker {
     return u;
   }
 
-  RowSums QuantizeRow(const std::vector<float>& row, int64_t i, GroupedCodes* c) const {
-    RowSums sums;
-    for (const float v : row) sums.power += static_cast<double>(v) * static_cast<double>(v);
-    if (!std::isfinite(sums.power)) return sums;
-    const BlockForm form = FormOf(plan_, c->k).block();
-    for (int64_t g = 0; g < c->n_groups(); ++g) {
-      const auto begin = static_cast<size_t>(g * c->group), n = static_cast<size_t>(c->group);
-      const std::span<const float> w(row.data() + begin, n);
-      Grid grid;
-      ChooseBlock(form, plan_.recipe.how.search, w, input_power_.empty() ? nullptr : input_power_.data() + begin, &grid);
-      AssignCodes(grid, c->bits, w, nullptr, c->codes.data() + static_cast<size_t>(i * c->k) + begin);
-      c->zeros[static_cast<size_t>(i * c->n_groups() + g)] = static_cast<int16_t>(grid.zero);
-      c->scales[static_cast<size_t>(i * c->n_groups() + g)] = grid.scale;
-      for (size_t j = 0; j < n; ++j) {
-        const float stored = grid.scale * static_cast<float>(c->codes[static_cast<size_t>(i * c->k) + begin + j] - grid.zero);
-        const double d = static_cast<double>(w[j]) - static_cast<double>(stored);
-        sums.lost += d * d;
-      }
-    }
-    return sums;
-  }
-
   Result<double> ErrorOf(const Tensor& t) const {
     RowSums total;
     for (size_t i = 0; i < sums_.size(); ++i) {
@@ -156,7 +150,6 @@ class MatrixMaker {
   const FolderPlan& plan_;
   ThreadTeam& team_;
   std::vector<RowSums> sums_;
-  std::vector<float> input_power_;
 };
 
 Status CopyTensor(const Model& m, const Tensor& t, model::safetensors::FileWriter& out) {
@@ -249,8 +242,8 @@ uint64_t FolderNeedBytes(const Model& m, const FolderPlan& plan, const WriteOpti
   for (const FolderChoice& c : plan.choices) {
     if (!c.packed) continue;
     const auto n = static_cast<uint64_t>(c.tensor->n_values());
-    // Codes as bytes, packed words, scales and zeros twice; the floats of storages that take whole matrices.
-    most = std::max(most, n * (plan.recipe.storage == Storage::kGrid ? 3 : 8));
+    // Codes as bytes, packed words, scales and zeros twice; the floats of FP4, which takes whole matrices.
+    most = std::max(most, n * (FormOf(plan, c.tensor->dims[1]).is_fp4() ? 8 : 3));
     in_layer[c.layer] += n;
   }
   if (!plan.recipe.how.calibrated() || !options.text) return kFixedBytes + most;

@@ -1,7 +1,6 @@
 // See packing.h.
 #include "quant/folder/packing.h"
 
-#include <bit>
 #include <cmath>
 #include <cstring>
 
@@ -28,7 +27,7 @@ std::vector<std::byte> StoredScales(const std::vector<float>& scales, std::strin
       std::memcpy(out.data() + 4 * i, &scales[i], 4);
       continue;
     }
-    const uint16_t bits = dtype == "F16" ? FloatToHalf(scales[i]) : static_cast<uint16_t>(std::bit_cast<uint32_t>(scales[i]) >> 16);
+    const uint16_t bits = dtype == "F16" ? FloatToHalf(scales[i]) : FloatToBFloat16(scales[i]);
     std::memcpy(out.data() + 2 * i, &bits, 2);
   }
   return out;

@@ -124,7 +124,6 @@ class Rotation {
     const std::vector<float> gain = t.norm ? model::DequantizeAll(*t.norm) : std::vector<float>();
     const int64_t step = t.role == Role::kV || t.role == Role::kQkv ? (kPartRows + d - 1) / d * d : kPartRows;
     Matrix part(std::min(step, rows), width), turned(std::min(step, rows), width);
-    std::vector<float> row(static_cast<size_t>(width));
     for (int64_t at = 0; at < rows; at += step) {
       const int64_t n = std::min(step, rows - at);
       part.Shorten(n);

@@ -87,13 +87,13 @@ class Rows {
     return QuantizeGrid(e.form, recipe_.how.search, values.data(), e.tensor->dims[0], e.tensor->dims[1], nullptr, *work_.machine.team);
   }
 
-  static StaticMatrix Take(const Entry& e, CodedRows coded) {
-    StaticMatrix m{.bits = e.form.bits,
-                   .rows = coded.rows,
-                   .width = coded.width,
-                   .group = e.form.group == coded.width && e.form.row_multiples == 0 ? 0 : e.form.group,
-                   .codes = std::move(coded.codes),
-                   .scales = {}};
+  static model::CodedMatrix Take(const Entry& e, CodedRows coded) {
+    model::CodedMatrix m{.bits = e.form.bits,
+                         .rows = coded.rows,
+                         .width = coded.width,
+                         .group = e.form.group == coded.width && e.form.row_multiples == 0 ? 0 : e.form.group,
+                         .codes = std::move(coded.codes),
+                         .scales = {}};
     m.scales.reserve(coded.grids.size());
     for (const Grid& g : coded.grids) m.scales.push_back(g.scale > 0 ? g.scale : 1.0f);  // of zeros: any scale is right but 0
     return m;

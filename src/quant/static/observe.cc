@@ -52,8 +52,8 @@ class Observer {
 
   void Add(const std::string& name, const float* values, int64_t n) {
     if (n == 0) return;
-    const auto [at, is_new] = out_.values.try_emplace(name, ValueSpan{values[0], values[0]});
-    ValueSpan& s = at->second;
+    const auto [at, is_new] = out_.values.try_emplace(name, model::ValueRange{values[0], values[0]});
+    model::ValueRange& s = at->second;
     for (int64_t i = 0; i < n; ++i) {
       // Comparisons that NaN makes true, so that it is found.
       if (!(values[i] >= s.low)) s.low = values[i];

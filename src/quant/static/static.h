@@ -10,6 +10,7 @@
 
 #include "base/result.h"
 #include "graph/graph.h"
+#include "model/calibrated.h"
 #include "quant/matrix.h"
 #include "quant/quant.h"
 #include "quant/schemes.h"
@@ -24,17 +25,8 @@ struct StaticRecipe {
   Recipe how;  // search and calibration; types and budgets are of GGUF files, folds are not used
 };
 
-// value = scale * (code - 2^(bits - 1)).
-struct StaticMatrix {
-  int bits = 8;
-  int64_t rows = 0, width = 0;
-  int64_t group = 0;           // columns that share a scale; 0: a whole row
-  std::vector<uint8_t> codes;  // [rows][width]
-  std::vector<float> scales;   // [rows][width / group], or [rows]
-};
-
 struct StaticMatrices {
-  std::map<const model::Tensor*, StaticMatrix> matrices;
+  std::map<const model::Tensor*, model::CodedMatrix> matrices;
   std::vector<LayerReport> layers;  // of a calibrated recipe
   std::vector<std::string> notes;
 };
@@ -50,16 +42,9 @@ struct StaticWork {
 Result<StaticMatrices> QuantizeMatrices(const model::Model& m, const StaticRecipe& recipe, const CalibrationText* text,
                                         const StaticWork& work);
 
-struct ValueSpan {
-  float low = 0, high = 0;
-};
-// Keys and values that the prefix leaves in the cache of one layer: [prefix tokens][Hkv * D], keys rotated.
-struct PrefixKv {
-  std::vector<float> keys, values;
-};
 struct ActivationSpans {
-  std::map<std::string, ValueSpan> values;  // by node of the plain graph; "<attention>.scores": scaled products of queries and keys
-  std::vector<PrefixKv> prefix;             // by layer
+  std::map<std::string, model::ValueRange> values;  // by node of the plain graph; "<attention>.scores": scaled products of queries and keys
+  std::vector<model::PrefixCache> prefix;           // by layer
 };
 
 // Least and most of every activation while the float model reads `text`, whose sequences all begin with the same `prefix` tokens: what
