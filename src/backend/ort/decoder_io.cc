@@ -70,18 +70,32 @@ std::string Filled(const std::string& pattern, int layer) {
   return at == std::string::npos ? pattern : pattern.substr(0, at) + std::to_string(layer) + pattern.substr(at + 2);
 }
 
-// Caches that a device wants in its own memory would be copied behind our back, once and never again.
-Status CheckMemory(const OrtApi& api, const OrtSession* session, const std::vector<Port>& inputs) {
-  std::vector<const OrtMemoryInfo*> places(inputs.size());
-  SLM_RETURN_IF_ERROR(Check(api, api.SessionGetMemoryInfoForInputs(session, places.data(), places.size())));
-  for (size_t i = 0; i < inputs.size(); ++i) {
+// Of every port the memory of the device that takes or gives it.
+using PlacesFn = OrtStatus* (*)(const OrtSession*, const OrtMemoryInfo**, size_t);
+Status ReadPlaces(const OrtApi& api, const OrtSession* session, PlacesFn places_of, std::vector<Port>& ports) {
+  std::vector<const OrtMemoryInfo*> places(ports.size());
+  SLM_RETURN_IF_ERROR(Check(api, places_of(session, places.data(), places.size())));
+  for (size_t i = 0; i < ports.size(); ++i) {
     OrtMemoryInfoDeviceType type = OrtMemoryInfoDeviceType_CPU;
-    api.MemoryInfoGetDeviceType(places[i], &type);
-    if (type != OrtMemoryInfoDeviceType_CPU)
-      return Error(Code::kUnsupported, OneLine(inputs[i].name) + " lies in the memory of a device: only the CPU's is served yet",
-                   "choose another device with --device");
+    if (places[i]) api.MemoryInfoGetDeviceType(places[i], &type);
+    if (type != OrtMemoryInfoDeviceType_CPU) ports[i].memory = places[i];
   }
   return Ok();
+}
+
+// One memory for the whole cache: past and present of a layer are the same bytes. A cache in another memory than its device's would be
+// copied behind our back, once and never again.
+Result<const OrtMemoryInfo*> MemoryOf(const OrtApi& api, const std::vector<CachePort>& cache) {
+  const OrtMemoryInfo* first = cache.empty() ? nullptr : cache[0].past.memory;
+  for (const CachePort& c : cache)
+    for (const Port* p : {&c.past, &c.present}) {
+      int differs = 0;
+      if (p->memory && first) SLM_RETURN_IF_ERROR(Check(api, api.CompareMemoryInfo(p->memory, first, &differs)));
+      if (differs != 0 || (p->memory == nullptr) != (first == nullptr))
+        return Error(Code::kUnsupported, OneLine(p->name) + " lies in another memory than the rest of the cache",
+                     "choose another device with --device");
+    }
+  return first;
 }
 
 // Moves the port of that name out of the list; an empty one when it is not there.
@@ -135,7 +149,8 @@ Result<DecoderIo> ReadIo(const OrtApi& api, const OrtSession* session, const Dec
   SLM_ASSIGN_OR_RETURN(auto inputs, Ports(api, session, api.SessionGetInputCount, api.SessionGetInputName, api.SessionGetInputTypeInfo));
   SLM_ASSIGN_OR_RETURN(auto outputs,
                        Ports(api, session, api.SessionGetOutputCount, api.SessionGetOutputName, api.SessionGetOutputTypeInfo));
-  SLM_RETURN_IF_ERROR(CheckMemory(api, session, inputs));
+  SLM_RETURN_IF_ERROR(ReadPlaces(api, session, api.SessionGetMemoryInfoForInputs, inputs));
+  SLM_RETURN_IF_ERROR(ReadPlaces(api, session, api.SessionGetMemoryInfoForOutputs, outputs));
   DecoderIo io;
   io.ids = TakePort(inputs, d.input_ids);
   io.mask = TakePort(inputs, d.attention_mask);
@@ -158,6 +173,7 @@ Result<DecoderIo> ReadIo(const OrtApi& api, const OrtSession* session, const Dec
     io.cache.push_back(std::move(key));
     io.cache.push_back(std::move(value));
   }
+  SLM_ASSIGN_OR_RETURN(io.cache_memory, MemoryOf(api, io.cache));
   if (!inputs.empty()) return Wrong(inputs[0], "is an input whose role is not known here");
   return io;
 }
