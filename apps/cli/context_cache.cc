@@ -8,12 +8,9 @@
 #include <set>
 #include <span>
 
+#include "compiled_folder.h"
 #include "fetch/digest.h"
-#include "model/hf/folder.h"
-#include "model/json.h"
 #include "model/quoted.h"
-#include "output_file.h"
-#include "work/part_folder.h"
 
 namespace slm::cli {
 namespace {
@@ -23,10 +20,9 @@ namespace ort = backend::ort;
 using nlohmann::json;
 using nlohmann::ordered_json;
 
-constexpr const char* kRecord = "record.json";
 constexpr const char* kModel = "model.onnx";
 constexpr const char* kHint = "slm compile makes it anew from the original ONNX file";
-constexpr int kSchema = 1;
+constexpr const char* kMaker = "provider";
 
 Error Bad(const std::string& path, const std::string& what) { return Error(Code::kCorrupt, path + ": " + what, kHint); }
 
@@ -45,12 +41,7 @@ Result<ordered_json> Makers(const ort::Runtime& runtime, const ort::Choice& choi
 
 // Everything that the binary depends on and that is known before it is made.
 Result<ordered_json> Origin(const ordered_json& makers, const ort::Choice& choice, const onnx::Model& m, const std::string& path) {
-  SLM_ASSIGN_OR_RETURN(const std::string sum, Sha256OfFile(path));
-  ordered_json j = {{"schema", kSchema}, {"model_sha256", sum}, {"data", ordered_json::array()}};
-  for (const onnx::ExternalFile& f : m.external_files) {
-    SLM_ASSIGN_OR_RETURN(const std::string data, Sha256OfFile((fs::path(path).parent_path() / f.name).string()));
-    j["data"].push_back({{"name", f.name}, {"sha256", data}});
-  }
+  SLM_ASSIGN_OR_RETURN(ordered_json j, SumsOf(m, path));
   j.update(makers);
   std::map<std::string, std::string> options;  // of a key the last value, as the provider takes it
   for (const ort::ProviderOption& o : choice.options)
@@ -63,29 +54,6 @@ std::string CompatibilityOf(const onnx::Model& m, const std::string& provider) {
   for (const auto& [key, value] : m.metadata)
     if (key == "ep_compatibility_info." + provider) return value;
   return "";
-}
-
-// Do the files of `folder` have the sums of its record? The record, if so.
-Result<json> ReadRecord(const std::string& folder) {
-  SLM_ASSIGN_OR_RETURN(const model::hf::Folder files, model::hf::Folder::Open(folder));
-  SLM_ASSIGN_OR_RETURN(const std::string text, files.Text(kRecord, 1 << 20));
-  if (text.empty()) return Bad(folder, std::string("there is no ") + kRecord + ": a compiled graph is opened only with its record");
-  const auto parsed = model::ParseJson(text);
-  if (!parsed.ok()) return Bad(folder, std::string(kRecord) + " is damaged: " + parsed.error().message());
-  const json& j = parsed.value();
-  if (!j.is_object() || !j.contains("schema") || j["schema"] != kSchema || !j.contains("files") || !j["files"].is_array() ||
-      !j.contains("provider") || !j["provider"].is_string())
-    return Bad(folder, std::string(kRecord) + " is damaged, or of another version");
-  for (const auto& f : j["files"]) {
-    if (!f.is_object() || !f.contains("name") || !f["name"].is_string() || !f.contains("sha256") || !f["sha256"].is_string())
-      return Bad(folder, std::string(kRecord) + " is damaged");
-    const std::string name = f["name"];
-    if (const auto map = files.Map(name); !map.ok()) return Bad(folder, map.error().message());  // a plain name, inside the folder
-    SLM_ASSIGN_OR_RETURN(const std::string sum, Sha256OfFile(folder + "/" + name));
-    if (sum != f["sha256"])
-      return Bad(folder + "/" + model::PrintableUtf8(name, 80), "is not the file that was compiled: its SHA-256 differs");
-  }
-  return j;
 }
 
 bool IsContext(const onnx::Node& n) { return n.op_type == "EPContext" && n.domain == "com.microsoft"; }
@@ -138,7 +106,7 @@ Status CheckFit(const ort::Runtime& runtime, const ort::Choice& choice, const st
 }
 
 Result<Context> Believe(const ort::Runtime& runtime, const ort::Choice& choice, const ordered_json& makers, const std::string& folder) {
-  SLM_ASSIGN_OR_RETURN(const json record, ReadRecord(folder));
+  SLM_ASSIGN_OR_RETURN(const json record, ReadRecord(folder, kMaker, kHint));
   Context c;
   c.model = folder + "/" + kModel;
   SLM_ASSIGN_OR_RETURN(const onnx::Model m, onnx::ReadModel(c.model));
@@ -148,34 +116,18 @@ Result<Context> Believe(const ort::Runtime& runtime, const ort::Choice& choice, 
   c.compatibility = CompatibilityOf(m, c.provider);
   SLM_RETURN_IF_ERROR(CheckFit(runtime, choice, folder, c.compatibility));
   for (const auto& f : record["files"]) c.artifacts.push_back(folder + "/" + f["name"].get<std::string>());
-  c.artifacts.push_back(folder + "/" + kRecord);
+  c.artifacts.push_back(folder + "/" + kRecordFile);
   return c;
 }
 
 Status Compile(const Io& io, const ort::Runtime& runtime, const std::string& path, const ort::Choice& choice, ordered_json record,
                const std::string& folder) {
-  std::error_code failed;
-  fs::remove_all(folder, failed);
-  fs::create_directories(fs::path(folder).parent_path(), failed);
-  SLM_ASSIGN_OR_RETURN(PartFolder part, PartFolder::Create(folder));
+  SLM_ASSIGN_OR_RETURN(PartFolder part, NewFolder(folder));
   SLM_RETURN_IF_ERROR(CompileContext(runtime, path, choice, part.File(kModel)));
-  std::vector<std::string> names;
-  for (fs::directory_iterator it(part.path(), failed), end; !failed && it != end; it.increment(failed)) {
-    const std::string name = it->path().filename().string();
-    if (!name.starts_with(".")) names.push_back(name);  // the folder's lock goes away with the commit
-  }
-  if (failed) return Error(Code::kIo, part.path() + ": " + failed.message());
-  std::sort(names.begin(), names.end());
-  record["files"] = ordered_json::array();
-  for (const std::string& name : names) {
-    SLM_ASSIGN_OR_RETURN(const std::string sum, Sha256OfFile(part.File(name)));
-    const auto bytes = fs::file_size(part.File(name), failed);
-    if (failed) return Error(Code::kIo, part.File(name) + ": " + failed.message());
-    record["files"].push_back({{"name", name}, {"bytes", bytes}, {"sha256", sum}});
-  }
+  SLM_RETURN_IF_ERROR(AddFiles(part, record));
   SLM_ASSIGN_OR_RETURN(const onnx::Model m, onnx::ReadModel(part.File(kModel)));
   record["ep_compatibility_info"] = CompatibilityOf(m, record["provider"]);
-  SLM_RETURN_IF_ERROR(WriteTextFile(part.File(kRecord), record.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n", io));
+  SLM_RETURN_IF_ERROR(WriteRecord(part, record, io));
   return part.Commit();
 }
 
@@ -187,7 +139,7 @@ Result<Context> CompiledContext(const Io& io, const ort::Runtime& runtime, const
   SLM_RETURN_IF_ERROR(CheckContexts(m, runtime, choice));
   SLM_ASSIGN_OR_RETURN(const ordered_json makers, Makers(runtime, choice));
   SLM_ASSIGN_OR_RETURN(const ordered_json origin, Origin(makers, choice, m, path));
-  const std::string folder = cache + "/" + Sha256Of(origin.dump(-1, ' ', false, ordered_json::error_handler_t::replace));
+  const std::string folder = cache + "/" + KeyOf(origin);
   std::error_code absent;
   std::string why;
   if (fs::exists(folder, absent)) {
@@ -207,11 +159,11 @@ Result<Context> CompiledContext(const Io& io, const ort::Runtime& runtime, const
 Status CheckContexts(const onnx::Model& m, const ort::Runtime& runtime, const ort::Choice& choice) {
   if (ContextsIn(m).empty()) return Ok();
   const std::string folder = fs::path(m.path).parent_path().string();
-  SLM_ASSIGN_OR_RETURN(const json record, ReadRecord(folder.empty() ? "." : folder));
+  SLM_ASSIGN_OR_RETURN(const json record, ReadRecord(folder.empty() ? "." : folder, kMaker, kHint));
   const std::string own = fs::path(m.path).filename().string();
   const auto& files = record["files"];
   if (std::none_of(files.begin(), files.end(), [&](const auto& f) { return f["name"] == own; }))
-    return Bad(m.path, std::string("does not stand in ") + kRecord);
+    return Bad(m.path, std::string("does not stand in ") + kRecordFile);
   SLM_RETURN_IF_ERROR(CheckBinaries(m, record));
   SLM_ASSIGN_OR_RETURN(const ordered_json makers, Makers(runtime, choice));
   SLM_RETURN_IF_ERROR(CheckMakers(makers, m.path, record));

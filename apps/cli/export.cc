@@ -76,7 +76,9 @@ Result<int> Export(const ExportOptions& o, Io& io) {
     return Error(Code::kInvalidArgument, "--ctx is of --to genai and --to qdq", "leave it out");
   if (o.to != "qdq" && (o.qdq_is_given || o.qdq.calibration.is_given))
     return Error(Code::kInvalidArgument,
-                 "--recipe, --print-recipe, --weights, --chunk, --activations, --range-margin and calibration are of --to qdq",
+                 "--recipe, --print-recipe, --weights, --chunk, --decode-tokens, --key-rotation, --activations, --range-margin and "
+                 "calibration are of "
+                 "--to qdq",
                  "leave them out");
   if (o.to == "onnx") return ExportOnnx(path, o.out, io);
   SLM_ASSIGN_OR_RETURN(const auto model, model::LoadModel(path));
@@ -123,6 +125,14 @@ void AddQdq(CLI::App& app, ExportOptions& o) {
   add(app.add_option("--chunk", o.qdq.chunk, "tokens of the prefill graph")
           ->capture_default_str()
           ->check(CLI::IsMember({32, 64, 128, 256})));
+  add(app.add_option("--decode-tokens", o.qdq.decode,
+                     "tokens of the decode graph, for compilers that fail at one; a call needs not fill them")
+          ->capture_default_str()
+          ->check(CLI::IsMember({1, 2, 4, 8})));
+  add(app.add_option("--key-rotation", o.qdq.keys,
+                     "columns: keys are transposed before they are rotated, which NPU 3720 needs; rows: after")
+          ->capture_default_str()
+          ->check(CLI::IsMember(std::vector<std::string>(std::begin(kKeyRotations), std::end(kKeyRotations)))));
   add(app.add_option("--activations", o.qdq.activation_bits, "bits of activations")->capture_default_str()->check(CLI::IsMember({8, 16})));
   add(app.add_option("--range-margin", o.qdq.margin, "ranges of activations are this much wider than calibration finds them")
           ->capture_default_str()

@@ -66,8 +66,10 @@ class QdqExport {
         const exporter::StaticModel built,
         exporter::BuildStaticModel(g,
                                    {.chunk = r_.chunk,
+                                    .decode = r_.decode,
                                     .context = manifest_.context,
                                     .activations = quantized() ? exporter::Activations::kUint16 : exporter::Activations::kFloat,
+                                    .keys = r_.keys == "columns" ? exporter::KeyRotation::kColumns : exporter::KeyRotation::kRows,
                                     .range_margin = static_cast<float>(r_.margin)},
                                    calibrated_));
     SLM_RETURN_IF_ERROR(WriteGraphs(built, part));
@@ -217,6 +219,7 @@ class QdqExport {
                      {"nodes", {{"prefill", nodes[0]}, {"decode", nodes[1]}}},
                      {"context", manifest_.context},
                      {"chunk", r_.chunk},
+                     {"decode_tokens", r_.decode},
                      {"weights", r_.weights},
                      {"lossless", false},
                      {"notes", notes_}});
@@ -237,10 +240,12 @@ class QdqExport {
 }  // namespace
 
 ordered_json QdqRecipeJson(const QdqRequest& r) {
-  if (r.weights == "f32") return {{"recipe", nullptr}, {"weights", r.weights}, {"activations", "float32"}, {"cache", "float32"}};
+  if (r.weights == "f32")
+    return {{"recipe", nullptr}, {"weights", r.weights}, {"key_rotation", r.keys}, {"activations", "float32"}, {"cache", "float32"}};
   const quant::StaticRecipe recipe = RecipeOf(r.weights);
   return {{"recipe", recipe.how.name},
           {"weights", r.weights},
+          {"key_rotation", r.keys},
           {"matrices", quant::SchemeName(recipe.body)},
           {"down_projections", quant::SchemeName(recipe.down)},
           {"head", quant::SchemeName(recipe.head)},

@@ -15,11 +15,14 @@ struct QdqRequest {
   std::string weights = "w4-g32";  // a name of kQdqWeights
   int context = 0;                 // slots of the cache; 0: 2048, or the model's own where that is less
   int chunk = 64;                  // tokens of the prefill graph
+  int decode = 1;                  // of the decode graph
+  std::string keys = "rows";       // how keys are rotated: a name of kKeyRotations
   int activation_bits = 16;
   double margin = 1.5;  // of ranges
   int n_threads = 0;
   CalibrationOptions calibration;
 };
+inline constexpr const char* kKeyRotations[] = {"rows", "columns"};
 inline constexpr const char* kQdqWeights[] = {"w4-g32", "w4-channel", "w8", "f32"};
 
 // The recipe `npu` (quant/static/static.h) with what the request changes: as the manifest has it.

@@ -99,7 +99,7 @@ ordered_json ManifestOf(const QdqManifest& m, const model::Model& model, const Q
             {"bos_token_ids", built.prefix_tokens.empty() ? c.bos_ids : built.prefix_tokens},
             {"eos_token_ids", c.eos_ids}}},
           {"context", m.context},
-          {"graphs", {{{"file", "prefill.onnx"}, {"tokens", r.chunk}}, {{"file", "decode.onnx"}, {"tokens", 1}}}},
+          {"graphs", {{{"file", "prefill.onnx"}, {"tokens", r.chunk}}, {{"file", "decode.onnx"}, {"tokens", r.decode}}}},
           {"files", std::move(files)},
           {"weights_file", "weights.bin"},
           {"host_file", "host.safetensors"},

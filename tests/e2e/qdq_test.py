@@ -74,6 +74,39 @@ class Qdq(unittest.TestCase):
                 self.assertLess(np.abs(got - want).max(), limit)
         self.assertGreaterEqual(checked, 18)
 
+    def test_keys_rotated_by_columns(self):
+        """The other form of the graph, with half of a head rotated, norms of heads, and none of both."""
+        for case in json.loads((TINY / "expected.json").read_text())["cases"]:
+            if case["name"] not in ("llama", "qwen3", "phi3_short", "smollm3"):
+                continue
+            want = np.fromfile(TINY / case["logits"], np.float32).reshape(case["rows"], case["vocab"])
+            out = self.export(TINY / case["path"], case["name"], "--weights", "f32", "--chunk", 32, "--ctx", case["max_context"],
+                              "--key-rotation", "columns")
+            host, prompt = Host(out), case["prompt"]
+            first, limit = len(prompt) - case["rows"], max(case["tolerance"], 2e-5) * np.abs(want).max()
+            host.feed(prompt[:first + 1])
+            got = np.concatenate([host.feed([t]) for t in prompt[first + 1:]])
+            self.assertLess(np.abs(got - want[1:]).max(), limit, case["name"])
+        by_columns = Host(self.quantized("w8", "--key-rotation", "columns"))
+        rows = Host(self.export(TINY / "llama.gguf", "rows", "--weights", "w8", *SMALL))
+        prompt = [BEGIN] + list(range(20, 45))
+        self.assertLess(divergence(rows.feed(rows.begin(prompt)), by_columns.feed(by_columns.begin(prompt))), 1e-3)
+
+    def test_a_decode_graph_of_more_tokens_than_a_call(self):
+        """The second form: what a call does not fill is not read."""
+        case = next(c for c in json.loads((TINY / "expected.json").read_text())["cases"] if c["name"] == "llama")
+        want = np.fromfile(TINY / case["logits"], np.float32).reshape(case["rows"], case["vocab"])
+        out = self.export(TINY / case["path"], "four", "--weights", "f32", "--chunk", 32, "--ctx", case["max_context"], "--decode-tokens", 4)
+        self.assertEqual([g["tokens"] for g in json.loads((out / "manifest.json").read_text())["graphs"]], [32, 4])
+        host, prompt = Host(out), case["prompt"]
+        first, limit = len(prompt) - case["rows"], max(case["tolerance"], 2e-5) * np.abs(want).max()
+        for size in (1, 3):
+            host.reset()
+            host.feed(prompt[:first])
+            rest = prompt[first:]
+            got = np.concatenate([host.feed(rest[i:i + size]) for i in range(0, len(rest), size)])
+            self.assertLess(np.abs(got - want).max(), limit)
+
     def quantized(self, weights, *words, source="llama.gguf"):
         return self.export(TINY / source, weights, "--weights", weights, *SMALL, *words)
 

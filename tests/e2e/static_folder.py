@@ -40,7 +40,7 @@ class Host:
         self.m = json.loads((self.folder / "manifest.json").read_text())
         self.tables = read_safetensors(self.folder / self.m["host_file"])
         self.graphs = {g["tokens"]: session(self.folder / (files or {}).get(g["file"], g["file"])) for g in self.m["graphs"]}
-        self.chunk = max(self.graphs)
+        self.chunk, self.step = max(self.graphs), min(self.graphs)
         self.dtype, self.layers = KINDS[self.m["cache"]["dtype"]], self.m["cache"]["layers"]
         self.reset()
 
@@ -92,7 +92,7 @@ class Host:
         """Logits [n, V] of all of `tokens`."""
         rows = []
         while tokens:
-            size = 1 if len(tokens) == 1 else self.chunk
+            size = self.step if len(tokens) <= self.step else self.chunk
             part, tokens = tokens[:size], tokens[size:]
             session = self.graphs[size]
             names = [o.name for o in session.get_outputs()]

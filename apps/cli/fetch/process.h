@@ -18,4 +18,8 @@ struct ProcessResult {
 // Errors: kNotFound when there is no such program or folder, kCancelled, kIo.
 Result<ProcessResult> RunProgram(const std::vector<std::string>& argv, const std::string& folder, const CancelFlag* cancel);
 
+// The same with stdout and stderr in a new file at `log`, for at most `limit_s` seconds; the exit code. What the program started and left
+// running is not waited for; after Ctrl-C or the time it is ended too. Errors: as RunProgram, kLimit for the time.
+Result<int> RunLogged(const std::vector<std::string>& argv, const std::string& log, int limit_s, const CancelFlag* cancel);
+
 }  // namespace slm::cli

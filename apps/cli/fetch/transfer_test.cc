@@ -97,6 +97,28 @@ TEST(Process, ExitCodesAndLastWords) {
   EXPECT_EQ(RunProgram({"sleep", "30"}, "", &cancel).error().code(), Code::kCancelled);
 }
 
+TEST(Process, AProgramWithALog) {
+  CancelFlag cancel{false};
+  char folder[] = "/tmp/slm_process_XXXXXX";
+  ASSERT_NE(mkdtemp(folder), nullptr);
+  const std::string log = std::string(folder) + "/log";
+  const auto text = [&] {
+    std::ifstream in(log);
+    return std::string(std::istreambuf_iterator<char>(in), {});
+  };
+  EXPECT_EQ(RunLogged({"sh", "-c", "echo out; echo words >&2; exit 3"}, log, 30, &cancel).value(), 3);
+  EXPECT_EQ(text(), "out\nwords\n");
+  EXPECT_EQ(RunLogged({"/no/such/program"}, log, 30, &cancel).error().code(), Code::kNotFound);
+  EXPECT_EQ(RunLogged({"true"}, std::string(folder) + "/no/log", 30, &cancel).error().code(), Code::kIo);
+  // The end reaches what the program started: only that would write.
+  EXPECT_EQ(RunLogged({"sh", "-c", "(sleep 2; echo late) & sleep 60"}, log, 1, &cancel).error().code(), Code::kLimit);
+  sleep(2);
+  EXPECT_EQ(text(), "");
+  cancel = true;
+  EXPECT_EQ(RunLogged({"sleep", "60"}, log, 30, &cancel).error().code(), Code::kCancelled);
+  fs::remove_all(folder);
+}
+
 class Wheels : public testing::Test {
  protected:
   void SetUp() override {

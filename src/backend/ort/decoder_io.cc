@@ -64,18 +64,32 @@ Result<std::vector<Port>> Ports(const OrtApi& api, const OrtSession* session, Co
   return out;
 }
 
-// Caches that a device wants in its own memory would be copied behind our back, once and never again.
-Status CheckMemory(const OrtApi& api, const OrtSession* session, const std::vector<Port>& inputs) {
-  std::vector<const OrtMemoryInfo*> places(inputs.size());
-  SLM_RETURN_IF_ERROR(Check(api, api.SessionGetMemoryInfoForInputs(session, places.data(), places.size())));
-  for (size_t i = 0; i < inputs.size(); ++i) {
+// Of every port the memory of the device that takes or gives it.
+using PlacesFn = OrtStatus* (*)(const OrtSession*, const OrtMemoryInfo**, size_t);
+Status ReadPlaces(const OrtApi& api, const OrtSession* session, PlacesFn places_of, std::vector<Port>& ports) {
+  std::vector<const OrtMemoryInfo*> places(ports.size());
+  SLM_RETURN_IF_ERROR(Check(api, places_of(session, places.data(), places.size())));
+  for (size_t i = 0; i < ports.size(); ++i) {
     OrtMemoryInfoDeviceType type = OrtMemoryInfoDeviceType_CPU;
-    api.MemoryInfoGetDeviceType(places[i], &type);
-    if (type != OrtMemoryInfoDeviceType_CPU)
-      return Error(Code::kUnsupported, OneLine(inputs[i].name) + " lies in the memory of a device: only the CPU's is served yet",
-                   "choose another device with --device");
+    if (places[i]) api.MemoryInfoGetDeviceType(places[i], &type);
+    if (type != OrtMemoryInfoDeviceType_CPU) ports[i].memory = places[i];
   }
   return Ok();
+}
+
+// One memory for the whole cache: past and present of a layer are the same bytes. A cache in another memory than its device's would be
+// copied behind our back, once and never again.
+Result<const OrtMemoryInfo*> MemoryOf(const OrtApi& api, const std::vector<CachePort>& cache) {
+  const OrtMemoryInfo* first = cache.empty() ? nullptr : cache[0].past.memory;
+  for (const CachePort& c : cache)
+    for (const Port* p : {&c.past, &c.present}) {
+      int differs = 0;
+      if (p->memory && first) SLM_RETURN_IF_ERROR(Check(api, api.CompareMemoryInfo(p->memory, first, &differs)));
+      if (differs != 0 || (p->memory == nullptr) != (first == nullptr))
+        return Error(Code::kUnsupported, OneLine(p->name) + " lies in another memory than the rest of the cache",
+                     "choose another device with --device");
+    }
+  return first;
 }
 
 Error Wrong(const Port& p, const std::string& what) { return Error(Code::kUnsupported, OneLine(p.name) + " " + what, kHint); }
@@ -123,7 +137,8 @@ Result<SessionPorts> ReadPorts(const OrtApi& api, const OrtSession* session) {
   SessionPorts out;
   SLM_ASSIGN_OR_RETURN(out.inputs, Ports(api, session, api.SessionGetInputCount, api.SessionGetInputName, api.SessionGetInputTypeInfo));
   SLM_ASSIGN_OR_RETURN(out.outputs, Ports(api, session, api.SessionGetOutputCount, api.SessionGetOutputName, api.SessionGetOutputTypeInfo));
-  SLM_RETURN_IF_ERROR(CheckMemory(api, session, out.inputs));
+  SLM_RETURN_IF_ERROR(ReadPlaces(api, session, api.SessionGetMemoryInfoForInputs, out.inputs));
+  SLM_RETURN_IF_ERROR(ReadPlaces(api, session, api.SessionGetMemoryInfoForOutputs, out.outputs));
   return out;
 }
 
@@ -162,6 +177,7 @@ Result<DecoderIo> ReadIo(const OrtApi& api, const OrtSession* session, const Dec
     io.cache.push_back(std::move(key));
     io.cache.push_back(std::move(value));
   }
+  SLM_ASSIGN_OR_RETURN(io.cache_memory, MemoryOf(api, io.cache));
   if (!inputs.empty()) return Wrong(inputs[0], "is an input whose role is not known here");
   return io;
 }

@@ -11,7 +11,8 @@ namespace slm::backend::ort {
 struct Port {
   std::string name;
   ONNXTensorElementDataType type = ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED;
-  std::vector<int64_t> dims;  // -1: open
+  std::vector<int64_t> dims;              // -1: open
+  const OrtMemoryInfo* memory = nullptr;  // of the device that wants it in its own memory; null: the CPU's. The session owns it
 };
 
 struct CachePort {
@@ -24,10 +25,11 @@ struct DecoderIo {
   Port positions;  // [1, T]; likewise
   Port logits;     // [1, T or 1, V]
   bool last_row_only = false;
-  std::vector<CachePort> cache;  // keys and values of every layer, [1, Hkv, S, D]
+  std::vector<CachePort> cache;                 // keys and values of every layer, [1, Hkv, S, D]
+  const OrtMemoryInfo* cache_memory = nullptr;  // of all of them, as Port::memory
 };
 
-// All inputs and outputs of a session. Errors: kUnsupported (one that is no tensor, an input that a device wants in its own memory).
+// All inputs and outputs of a session. Error: kUnsupported (one that is no tensor).
 struct SessionPorts {
   std::vector<Port> inputs, outputs;
 };

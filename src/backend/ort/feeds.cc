@@ -69,12 +69,22 @@ Result<std::vector<Value>> Feeds::Lengths(const Port& port, const Buffer& buffer
 
 Status Feeds::BindCache(const DecoderIo& io, const Sizes& sizes) {
   SLM_ASSERT(sizes.cache.offsets.size() == io.cache.size());
-  SLM_ASSIGN_OR_RETURN(cache_, Buffer::Allocate(sizes.cache.bytes));
-  cache_at_ = sizes.cache.offsets;
+  if (io.cache_memory) {
+    SLM_ASSIGN_OR_RETURN(device_,
+                         Make<Allocator>(*api_, [&](auto** out) { return api_->CreateAllocator(session_, io.cache_memory, out); }));
+  } else {
+    SLM_ASSIGN_OR_RETURN(cache_, Buffer::Allocate(sizes.cache.bytes));
+    cache_at_ = sizes.cache.offsets;
+  }
   for (size_t i = 0; i < io.cache.size(); ++i) {
     const CachePort& c = io.cache[i];
     const auto dims = CacheDims(c, sizes.context);
-    SLM_ASSIGN_OR_RETURN(Value v, Tensor(cache_.data() + sizes.cache.offsets[i], CacheBytes(c, sizes.context), dims, c.past.type));
+    auto made = device_ ? Make<Value>(*api_,
+                                      [&](auto** out) {
+                                        return api_->CreateTensorAsOrtValue(device_.get(), dims.data(), dims.size(), c.past.type, out);
+                                      })
+                        : Tensor(cache_.data() + sizes.cache.offsets[i], CacheBytes(c, sizes.context), dims, c.past.type);
+    SLM_ASSIGN_OR_RETURN(Value v, std::move(made));
     SLM_RETURN_IF_ERROR(Check(*api_, api_->BindInput(binding_.get(), c.past.name.c_str(), v.get())));
     SLM_RETURN_IF_ERROR(Check(*api_, api_->BindOutput(binding_.get(), c.present.name.c_str(), v.get())));
     cache_values_.push_back(std::move(v));

@@ -1,8 +1,9 @@
 // All memory of one decoder session, taken once: cache, inputs, logits, and a ready tensor for each length that a call can have.
 //
 // Past and present of a layer are the same memory, [1, Hkv, S, D] in both roles: the attention operator then writes new slots in place
-// and copies nothing. Lengths change from call to call, and a tensor's shape cannot be changed; so the tensors of all lengths are made
-// beforehand over the same bytes (200 bytes each) and a step only binds them. Internal to ort/.
+// and copies nothing. A device that wants the cache in its own memory gets it there; the rest is copied at every call, being bound anew.
+// Lengths change from call to call, and a tensor's shape cannot be changed; so the tensors of all lengths are made beforehand over the
+// same bytes (200 bytes each) and a step only binds them. Internal to ort/.
 #pragma once
 #include <span>
 #include <vector>
@@ -56,6 +57,7 @@ class Feeds {
   Buffer cache_, logits_, ids_, mask_, positions_;
   MemoryInfo memory_;
   RunOptions run_options_;
+  Allocator device_;  // of the cache where it lies in a device's memory; null: cache_
   std::vector<Value> cache_values_, ids_values_, mask_values_, positions_values_;
   std::vector<Value> logits_values_;  // last row only: one a row; else one a length, all from row 0
   Binding binding_;

@@ -61,7 +61,7 @@ struct Choice {
   std::vector<std::string> devices;
   Absent absent = Absent::kNoted;  // kNoted: a device that no provider offers leaves a note
   OnCpu rest = OnCpu::kAllowed;    // kForbidden: an error when a node is left to the CPU although devices[0] is there to ask for another
-  Power power = Power::kAsItIs;  // as an option of the provider where it has one, which `options` may say otherwise; else a note
+  Power power = Power::kAsItIs;    // as an option of the provider where it has one, which `options` may say otherwise; else a note
   std::vector<ProviderOption> options;
 };
 

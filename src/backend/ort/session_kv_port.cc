@@ -9,6 +9,7 @@ namespace slm::backend::ort {
 
 std::unique_ptr<SessionKvPort> SessionKvPort::Create(const DecoderIo& io, const Decoder& d, int slots, const Feeds& feeds,
                                                      kv::Cursor& cursor) {
+  if (io.cache_memory) return nullptr;  // of a device
   const Port& first = io.cache[0].past;
   const bool float_type = first.type == ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT || first.type == ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT16;
   if (d.key_pairs == Decoder::Pairs::kUnknown || !float_type) return nullptr;

@@ -13,7 +13,8 @@ namespace slm::backend::ort {
 
 class SessionKvPort final : public KvPort {
  public:
-  // Null when the order of its keys is not known, layers differ or the type is not f32 or f16. Feeds and cursor outlive the port.
+  // Null when the order of its keys is not known, layers differ, the type is not f32 or f16, or the cache lies in the memory of a device.
+  // Feeds and cursor outlive the port.
   static std::unique_ptr<SessionKvPort> Create(const DecoderIo& io, const Decoder& d, int slots, const Feeds& feeds, kv::Cursor& cursor);
   KvShape shape() const override { return shape_; }
   void Read(int layer, int first, int n, float* keys, float* values) const override;

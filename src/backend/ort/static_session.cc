@@ -51,6 +51,10 @@ Status Expect(std::vector<Port>& ports, const std::string& name, ONNXTensorEleme
   const Port p = TakePort(ports, name);
   constexpr const char* kHint = "the folder's files are not of one export: export it again with slm export --to qdq";
   if (p.name.empty()) return Error(Code::kUnsupported, "the graph has no " + OneLine(name), kHint);
+  // What is bound from here would be copied there once and never again.
+  if (p.memory)
+    return Error(Code::kUnsupported, OneLine(name) + " lies in the memory of a device, and static graphs are fed from the CPU's",
+                 "choose another device with --device");
   if (p.type == type && std::ranges::equal(p.dims, dims)) return Ok();
   return Error(Code::kUnsupported,
                fmt::format("{} is {}{}, the description says {}{}", OneLine(name), ElementName(p.type), Shown(p.dims), ElementName(type),

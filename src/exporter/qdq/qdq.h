@@ -1,5 +1,5 @@
-// A decoder as two ONNX graphs of fixed shapes, as compilers of NPUs want them: prefill for a chunk of tokens, decode for one. Batch 1,
-// a KV cache of fixed length that the host owns, every activation quantized to 16 bits (QDQ) or none. A door.
+// A decoder as two ONNX graphs of fixed shapes, as compilers of NPUs want them: prefill for a chunk of tokens, decode for one or a few.
+// Batch 1, a KV cache of fixed length that the host owns, every activation quantized to 16 bits (QDQ) or none. A door.
 //
 // What the graphs look like, and why, is in docs/npu.md. Ranges of activations and codes of weights are the caller's: this room calibrates
 // nothing.
@@ -30,12 +30,19 @@ struct Calibrated {
   std::vector<float> prefix_logits;        // [prefix tokens][V]: what follows them
 };
 
+// Keys are rotated as [T, D] of a head and then transposed, or with their columns first, transposed before. Compilers differ: OpenVINO's
+// for NPU 3720 fails at the first form with many tokens ("UnrollPermuteDMA Pass failed"), Qualcomm's provider leaves nodes of the second to
+// the CPU.
+enum class KeyRotation : uint8_t { kRows, kColumns };
+
 enum class Activations : uint8_t { kFloat, kUint16 };
 
 struct StaticOptions {
   int chunk = 64;      // tokens of the prefill graph
+  int decode = 1;      // of the decode graph; more than one for compilers that fail at one: the rest is filled and not read
   int context = 2048;  // S: slots of the cache; the graph's rotary tables have as many rows
   Activations activations = Activations::kUint16;
+  KeyRotation keys = KeyRotation::kRows;
   float range_margin = 1.5f;  // ranges are this much wider than calibration found them
 };
 
@@ -74,7 +81,7 @@ struct StaticModel {
 };
 
 // `g`: the plain graph, no passes; it and its model outlive the result's host tensors. `calibrated` is not read with kFloat. Errors:
-// kUnsupported naming a node without a form, kInvalidArgument (a chunk that the context does not hold, a range or matrix that is missing).
+// kUnsupported naming a node without a form, kInvalidArgument (calls that the context does not hold, a range or matrix that is missing).
 Result<StaticModel> BuildStaticModel(const graph::Graph& g, const StaticOptions& options, const Calibrated& calibrated);
 
 }  // namespace slm::exporter

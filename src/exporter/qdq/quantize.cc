@@ -188,7 +188,7 @@ class Writer {
       range = Made(n.inputs[0]);
     } else {
       SLM_ASSIGN_OR_RETURN(range, RangeOf(n));
-      p = MakePair(name, from_.cache.contains(name) ? SignedEncoding(range) : UnsignedEncoding(range));
+      p = MakePair(entry ? name + ".made" : name, from_.cache.contains(name) ? SignedEncoding(range) : UnsignedEncoding(range));
     }
     Quantize(name + ".float", name + ".q", p);
     if (!entry) {

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 #include <deque>
 
@@ -25,8 +26,8 @@ constexpr const char* kLogits = "logits";
 
 class StaticBuilder {
  public:
-  StaticBuilder(const graph::Graph& g, int64_t tokens, int64_t slots)
-      : g_(g), c_(g.model->config), t_(tokens), s_(slots), bytes_(std::make_shared<std::deque<std::vector<int64_t>>>()) {}
+  StaticBuilder(const graph::Graph& g, int64_t tokens, int64_t slots, KeyRotation keys)
+      : g_(g), c_(g.model->config), t_(tokens), s_(slots), keys_(keys), bytes_(std::make_shared<std::deque<std::vector<int64_t>>>()) {}
 
   Result<StaticGraph> Build() {
     out_.tokens = t_;
@@ -90,8 +91,8 @@ class StaticBuilder {
   std::string Transpose(const std::string& name, const std::string& x, const Dims& perm) {
     return Emit("Transpose", name, {x}, {Ints("perm", perm)});
   }
-  std::string Slice(const std::string& name, const std::string& x, int64_t begin, int64_t end) {
-    return Emit("Slice", name, {x, Whole({begin}), Whole({end}), Whole({3})});
+  std::string Slice(const std::string& name, const std::string& x, int64_t begin, int64_t end, int64_t axis) {
+    return Emit("Slice", name, {x, Whole({begin}), Whole({end}), Whole({axis})});
   }
   std::string Vector(const std::string& name, Dims dims, std::vector<float> values) {
     out_.vectors.try_emplace(name, VectorUse{std::move(dims), std::move(values)});
@@ -127,6 +128,8 @@ class StaticBuilder {
       }
     }
     if (n.op == Op::kGroupQueryAttention) {
+      const ValueId keys = n.inputs[graph::kGqaKey];
+      if (const Node* p = Producer(keys); keys_ == KeyRotation::kColumns && p && p->op == Op::kRotary) names_.try_emplace(keys, KeyName(n));
       const float scale = n.Float(AttrKey::kScale, 1);
       for (ValueId v = n.inputs[graph::kGqaQuery]; v != kNoValue;) {
         const Node* p = Producer(v);
@@ -220,7 +223,24 @@ class StaticBuilder {
     return Transpose(x + ".by_head", Reshape(x + ".heads", x, {1, t_, heads, c_.head_dim}), {0, 2, 1, 3});
   }
 
-  // x cos + rotated(x) sin, where rotated() swaps the halves and negates the second.
+  static std::string KeyName(const Node& attention) { return fmt::format("key.{}", attention.Int(AttrKey::kLayer)); }
+  // Keys [1, T, Hkv * D], or normed [1, T, Hkv, D], as [1, Hkv, D, T] under `name`.
+  std::string Columns(const std::string& name, ValueId v, int64_t heads) {
+    const std::string x = NameOf(v);
+    const bool by_head = g_.values[v].shape.size() > 2;
+    const std::string row = by_head ? Reshape(x + ".row", x, {1, t_, heads * c_.head_dim}) : x;
+    return Reshape(name, Transpose(x + ".columns", row, {0, 2, 1}), {1, heads, c_.head_dim, t_});
+  }
+  // Rows by position [1, 1, T, R] as [1, 1, R, T], once.
+  std::string ColumnsOfTable(const std::string& table) {
+    const std::string name = table + ".columns";
+    const auto same = [&](const onnx::Node& n) { return n.name == name; };
+    if (std::any_of(out_.graph.nodes.begin(), out_.graph.nodes.end(), same)) return name;
+    return Transpose(name, table, {0, 1, 3, 2});
+  }
+
+  // x cos + rotated(x) sin, where rotated() swaps the halves and negates the second. Queries by head [1, Hq, T, D], keys too, or
+  // [1, Hkv, D, T].
   Status Rotary(const Node& n) {
     const int64_t heads = n.Int(AttrKey::kNumHeads), r = n.Int(AttrKey::kRotaryDim), d = c_.head_dim;
     const std::string table = g_.values[n.inputs[1]].name, stem = table.substr(0, table.rfind('.'));
@@ -228,15 +248,20 @@ class StaticBuilder {
         AddInput({.name = stem + ".cos", .kind = StaticInput::Kind::kPositionRows, .table = stem + ".cos"}, {1, 1, t_, r});
     const std::string sin =
         AddInput({.name = stem + ".sin", .kind = StaticInput::Kind::kPositionRows, .table = stem + ".sin"}, {1, 1, t_, r});
-    const std::string x = Heads(NameOf(n.inputs[0]), heads);
-    const std::string turned = r == d ? x : Slice(n.name + ".turned", x, 0, r);
-    const std::string low = Slice(n.name + ".low", x, 0, r / 2), high = Slice(n.name + ".high", x, r / 2, r);
-    const std::string swapped = Emit("Concat", n.name + ".swapped", {Emit("Neg", n.name + ".negated", {high}), low}, {Int("axis", 3)});
-    const std::string sum = r == d ? n.name : n.name + ".sum";
-    Emit("Add", sum, {Emit("Mul", n.name + ".by_cos", {turned, cos}), Emit("Mul", n.name + ".by_sin", {swapped, sin})});
-    SetRange(sum, n.name, FactorOf(n.outputs[0]));
-    if (r < d) Emit("Concat", n.name, {sum, Slice(n.name + ".kept", x, r, d)}, {Int("axis", 3)});
-    by_head_.insert(n.name);
+    const std::string out = NameOf(n.outputs[0]);
+    const bool is_key = names_.contains(n.outputs[0]);
+    const int64_t axis = is_key ? 2 : 3;
+    const std::string x = is_key ? Columns(n.name + ".columns", n.inputs[0], heads) : Heads(NameOf(n.inputs[0]), heads);
+    const std::string turned = r == d ? x : Slice(n.name + ".turned", x, 0, r, axis);
+    const std::string low = Slice(n.name + ".low", x, 0, r / 2, axis), high = Slice(n.name + ".high", x, r / 2, r, axis);
+    const std::string swapped = Emit("Concat", n.name + ".swapped", {Emit("Neg", n.name + ".negated", {high}), low}, {Int("axis", axis)});
+    const std::string by_cos = Emit("Mul", n.name + ".by_cos", {turned, is_key ? ColumnsOfTable(cos) : cos});
+    const std::string by_sin = Emit("Mul", n.name + ".by_sin", {swapped, is_key ? ColumnsOfTable(sin) : sin});
+    const std::string sum = r == d ? out : n.name + ".sum";
+    Emit("Add", sum, {by_cos, by_sin});
+    SetRange(sum, g_.values[n.outputs[0]].name, FactorOf(n.outputs[0]));
+    if (r < d) Emit("Concat", out, {sum, Slice(n.name + ".kept", x, r, d, axis)}, {Int("axis", axis)});
+    if (!is_key) by_head_.insert(out);
     return Ok();
   }
 
@@ -253,8 +278,13 @@ class StaticBuilder {
     past_.push_back(Info(past_value, {1, hkv, s_, d}));
     const std::string q = Reshape(n.name + ".queries", ByHead(n.inputs[graph::kGqaQuery], hq), {1, hkv, rows, d});
     const ValueId keys = n.inputs[graph::kGqaKey], values = n.inputs[graph::kGqaValue];
-    const std::string key = Transpose(fmt::format("key.{}", layer), ByHead(keys, hkv), {0, 1, 3, 2});
-    const std::string flat = NameOf(values);  // by_head_ never holds values: nothing rotates them
+    const std::string key = KeyName(n);
+    if (NameOf(keys) != key) {
+      if (names_.contains(keys)) return Error(Code::kUnsupported, n.name + ": keys that another layer has, too");
+      if (keys_ == KeyRotation::kColumns) Columns(key, keys, hkv);
+      else Transpose(key, ByHead(keys, hkv), {0, 1, 3, 2});
+    }
+    const std::string flat = NameOf(values);
     const std::string value = Transpose(fmt::format("value.{}", layer), Reshape(flat + ".heads", flat, {1, t_, hkv, d}), {0, 2, 1, 3});
     present_.push_back(Info(key, {1, hkv, d, t_}));
     present_.push_back(Info(value, {1, hkv, t_, d}));
@@ -284,6 +314,7 @@ class StaticBuilder {
   const graph::Graph& g_;
   const model::ModelConfig& c_;
   const int64_t t_, s_;
+  const KeyRotation keys_;
   StaticGraph out_;
   std::shared_ptr<std::deque<std::vector<int64_t>>> bytes_;
   std::vector<onnx::ValueInfo> past_, present_;
@@ -309,8 +340,8 @@ std::vector<float> Reordered(const std::vector<float>& values, int64_t width, co
   return out;
 }
 
-Result<StaticGraph> BuildStaticGraph(const graph::Graph& g, int64_t tokens, int64_t slots) {
-  return StaticBuilder(g, tokens, slots).Build();
+Result<StaticGraph> BuildStaticGraph(const graph::Graph& g, int64_t tokens, int64_t slots, KeyRotation keys) {
+  return StaticBuilder(g, tokens, slots, keys).Build();
 }
 
 }  // namespace slm::exporter

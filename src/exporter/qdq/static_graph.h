@@ -53,6 +53,6 @@ struct StaticGraph {
 };
 
 // Errors: kUnsupported naming the node.
-Result<StaticGraph> BuildStaticGraph(const graph::Graph& g, int64_t tokens, int64_t slots);
+Result<StaticGraph> BuildStaticGraph(const graph::Graph& g, int64_t tokens, int64_t slots, KeyRotation keys);
 
 }  // namespace slm::exporter

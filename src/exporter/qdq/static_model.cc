@@ -43,8 +43,8 @@ class ModelBuilder {
 
   Result<StaticModel> Build() {
     SLM_RETURN_IF_ERROR(Check());
-    SLM_ASSIGN_OR_RETURN(StaticGraph prefill, BuildStaticGraph(g_, o_.chunk, o_.context));
-    SLM_ASSIGN_OR_RETURN(StaticGraph decode, BuildStaticGraph(g_, 1, o_.context));
+    SLM_ASSIGN_OR_RETURN(StaticGraph prefill, BuildStaticGraph(g_, o_.chunk, o_.context, o_.keys));
+    SLM_ASSIGN_OR_RETURN(StaticGraph decode, BuildStaticGraph(g_, o_.decode, o_.context, o_.keys));
     out_.inputs = prefill.inputs;
     out_.mask_repeats = prefill.mask_repeats;
     embedding_factor_ = prefill.embedding_factor;
@@ -78,6 +78,9 @@ class ModelBuilder {
     if (o_.chunk < 1 || o_.chunk > o_.context)
       return Error(Code::kInvalidArgument, fmt::format("chunks of {} tokens in a context of {}", o_.chunk, o_.context),
                    "give a larger context or a smaller chunk");
+    if (o_.decode < 1 || o_.decode >= o_.chunk)
+      return Error(Code::kInvalidArgument, fmt::format("a decode graph of {} tokens beside chunks of {}", o_.decode, o_.chunk),
+                   "give it fewer tokens than a chunk has");
     const std::vector<PrefixCache>& prefix = calibrated_.prefix;
     const size_t tokens = calibrated_.prefix_tokens.size();
     const size_t values = tokens * static_cast<size_t>(c_.n_kv_heads) * static_cast<size_t>(c_.head_dim);
