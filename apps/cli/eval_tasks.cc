@@ -96,6 +96,7 @@ OpenOptions OpenBase(const EvalOptions& o, OpenOptions model) {
   model.model = o.base;
   if (!o.base_compute.empty()) model.compute = o.base_compute;
   if (!o.base_device.empty()) model.device = o.base_device;
+  model.prefill_model = model.prefill_device = model.decode_device = "";  // of MODEL: the base is one back end
   return model;
 }
 

@@ -1,9 +1,14 @@
 // See load_decoder.h.
 #include "load_decoder.h"
 
+#include "onnx/static_folder/static_folder.h"
+
 namespace slm::cli {
 
 Result<LoadedDecoder> LoadDecoder(const std::string& path) {
+  if (onnx::IsStaticFolder(path))
+    return Error(Code::kUnsupported, path + ": graphs of fixed shapes, which ONNX Runtime runs and own kernels do not",
+                 "leave out --backend cpu; slm check and slm inspect take one of its .onnx files");
   if (!importer::IsOnnxModel(path)) {
     SLM_ASSIGN_OR_RETURN(auto m, model::LoadModel(path));
     return LoadedDecoder{std::move(m), nullptr};

@@ -212,6 +212,10 @@ Result<OpenedModel> OpenHybrid(const Io& io, const OpenOptions& o) {
   second.logits = backend::LogitsOf::kLastToken;
   SLM_ASSIGN_OR_RETURN(OpenedModel prefill, OpenModel(io, first));
   SLM_ASSIGN_OR_RETURN(second.memory, MemoryLeft(o, prefill));
+  // Of one size: factors of LongRoPE are chosen by it, and slots that only one side has are never used.
+  second.context = prefill.backend->capabilities().max_context;
+  second.context_for = "the prefill side, " + other + ",";
+  second.context_from = "--ctx to what both were made for";
   SLM_ASSIGN_OR_RETURN(OpenedModel opened, OpenModel(io, second));
   SLM_ASSIGN_OR_RETURN(backend::HybridBackend both, backend::CreateHybridBackend(std::move(prefill.backend), std::move(opened.backend)));
   opened.backend = std::move(both.backend);

@@ -98,7 +98,8 @@ Result<OpenedModel> OpenText(const std::string& path, const TextFacts& f) {
 
 Status CheckOrtFlags(const OpenOptions& o) {
   if (o.compute == "f32")
-    return Error(Code::kInvalidArgument, "--compute f32 is of own kernels", "export the folder with --exact for f32 activations");
+    return Error(Code::kInvalidArgument, "--compute f32 is of own kernels",
+                 "leave it out: exported folders say how they compute (--exact, or --weights f32 of static graphs)");
   if (o.kv != OpenOptions().kv)
     return Error(Code::kInvalidArgument, "--kv is of own kernels", "leave it out: the graph says what its cache holds");
   if (!o.passes_off.empty()) return Error(Code::kInvalidArgument, "--passes-off is of own kernels", "leave it out");

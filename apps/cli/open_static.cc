@@ -2,10 +2,12 @@
 #include "open_static.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "backend/ort/static.h"
 #include "base/clock.h"
 #include "context_cache.h"
+#include "fetch/digest.h"
 #include "onnx/onnx.h"
 #include "onnx/static_folder/static_folder.h"
 #include "onnx_cost.h"
@@ -51,8 +53,9 @@ void AddPrefix(const onnx::StaticFolder& f, ort::StaticDecoder& d) {
     d.prefix_values.push_back(f.Table(onnx::PrefixValueName(layer)).data);
   }
   if (m.prefix_logits.empty()) return;
-  const std::span<const std::byte> logits = f.Table(m.prefix_logits).data;
-  d.prefix_logits = {reinterpret_cast<const float*>(logits.data()), logits.size() / sizeof(float)};
+  const std::span<const std::byte> logits = f.Table(m.prefix_logits).data;  // at any place of the file
+  d.prefix_logits.resize(logits.size() / sizeof(float));
+  std::memcpy(d.prefix_logits.data(), logits.data(), logits.size());
 }
 
 // Options of providers that these graphs want; the user's own come after them and win.
@@ -64,6 +67,17 @@ void AddProviderOptions(ort::Choice& choice) {
       {"QNNExecutionProvider", "enable_block_quant_weight_optimization", "1"},
   };
   choice.options.insert(choice.options.begin(), std::begin(wanted), std::end(wanted));
+}
+
+// ONNX Runtime reads what is there: zeros as weights, or graphs of another export, would be answers like any other.
+Status CheckSums(const onnx::StaticFolder& f) {
+  for (const auto& [name, sum] : f.manifest.sha256) {
+    SLM_ASSIGN_OR_RETURN(const std::string found, Sha256OfFile(f.path + "/" + name));
+    if (found != sum)
+      return Error(Code::kCorrupt, f.path + "/" + name + ": is not the file that was exported: its SHA-256 is not the manifest's",
+                   "export the folder again");
+  }
+  return Ok();
 }
 
 Result<ort::StaticDecoder> DecoderOf(const onnx::StaticFolder& f, const ort::Runtime& runtime, const OpenOptions& o) {
@@ -104,6 +118,9 @@ Result<OpenedModel> OpenStatic(const Io& io, const std::string& path, const Open
   const int64_t start_ns = NowNs();
   SLM_ASSIGN_OR_RETURN(const onnx::StaticFolder folder, onnx::ReadStaticFolder(path));
   const onnx::StaticManifest& m = folder.manifest;
+  SLM_RETURN_IF_ERROR(CheckSums(folder));
+  if (m.graphs.size() == 1 && o.prefill_device != o.decode_device)
+    return Error(Code::kInvalidArgument, path + ": one graph for prompts and tokens, and two devices", "give one with --device");
   SLM_ASSIGN_OR_RETURN(const auto runtime, OpenOrtRuntime(o.ort, ThreadsOr(o.n_threads)));
   SLM_ASSIGN_OR_RETURN(const ort::OrtOptions options, OrtOptionsOf(o, m.context));
   SLM_ASSIGN_OR_RETURN(const ort::StaticDecoder decoder, DecoderOf(folder, *runtime, o));

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "onnx/genai/genai.h"
+#include "onnx/static_folder/static_folder.h"
 #include "store.h"
 #include "verify/golden_file.h"
 
@@ -16,7 +17,7 @@ namespace fs = std::filesystem;
 bool IsModel(const fs::path& path) {
   std::error_code failed;
   if (!fs::is_directory(path, failed)) return (path.extension() == ".gguf" && !IsLaterShard(path.string())) || path.extension() == ".slm";
-  return onnx::IsGenAiFolder(path.string()) || fs::exists(path / "config.json", failed);
+  return onnx::IsGenAiFolder(path.string()) || onnx::IsStaticFolder(path.string()) || fs::exists(path / "config.json", failed);
 }
 
 }  // namespace

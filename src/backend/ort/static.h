@@ -55,7 +55,7 @@ struct StaticDecoder {
   // holds them, and their logits [T, V] (empty: not known), T of them.
   std::vector<int32_t> prefix_tokens;
   std::vector<std::span<const std::byte>> prefix_keys, prefix_values;
-  std::span<const float> prefix_logits;
+  std::vector<float> prefix_logits;
   // Of whole numbers in the cache: value = scale * number, by layer; empty: the cache is not handed to other back ends. Keys lie in halves.
   std::vector<float> key_scales, value_scales;
   std::shared_ptr<const void> holds;                                  // what the spans point into; kept by the back end

@@ -23,7 +23,7 @@ using nlohmann::json;
 constexpr const char* kName = "manifest.json";
 constexpr const char* kHint = "export the folder again with slm export --to qdq";
 constexpr int kMaxLayers = 4096, kMaxContext = 1 << 24, kMaxVocabulary = 1 << 26, kMaxWidth = 1 << 20, kMaxChunk = 1 << 16;
-constexpr size_t kMaxGraphs = 16, kMaxInputs = 64, kMaxTokens = 64;
+constexpr size_t kMaxGraphs = 16, kMaxInputs = 64, kMaxTokens = 64, kMaxFiles = 256;
 
 Error Corrupt(std::string message) { return Error(Code::kCorrupt, std::move(message), kHint); }
 
@@ -151,6 +151,22 @@ Status Prefix(const Keys& root, StaticManifest& m) {
   return prefix.Text("logits", &m.prefix_logits);
 }
 
+// Of every graph, the host file and whatever else is listed.
+Status Sums(const Keys& root, StaticManifest& m) {
+  SLM_ASSIGN_OR_RETURN(const json* files, root.Object("files"));
+  if (!files || files->size() > kMaxFiles) return Corrupt("\"files\" is not an object of sums");
+  for (const auto& [name, sum] : files->items()) {
+    if (!sum.is_string()) return Keys::Wrong("files", "an object of texts");
+    m.sha256.emplace_back(name, sum.get<std::string>());
+  }
+  std::vector<std::string> needed = {m.host_file};
+  for (const StaticGraphFile& g : m.graphs) needed.push_back(g.name);
+  for (const std::string& name : needed)
+    if (std::none_of(m.sha256.begin(), m.sha256.end(), [&](const auto& f) { return f.first == name; }))
+      return Corrupt("\"files\" has no sum of " + Quoted(name));
+  return Ok();
+}
+
 Status Fill(const Keys& root, StaticManifest& m) {
   std::string format;
   int version = 0;
@@ -175,6 +191,7 @@ Status Fill(const Keys& root, StaticManifest& m) {
   SLM_RETURN_IF_ERROR(Graphs(root, m));
   SLM_RETURN_IF_ERROR(Inputs(root, m));
   SLM_RETURN_IF_ERROR(Words(root, "host_file", &m.host_file));
+  SLM_RETURN_IF_ERROR(Sums(root, m));
   SLM_ASSIGN_OR_RETURN(const Keys logits, Part(root, "logits"));
   SLM_RETURN_IF_ERROR(Words(logits, "name", &m.logits));
   SLM_ASSIGN_OR_RETURN(const Keys cache, Part(root, "cache"));
@@ -242,7 +259,7 @@ Result<StaticManifest> ParseStaticManifest(std::string_view text) {
 bool IsStaticFolder(const std::string& path) {
   std::error_code absent;
   const std::filesystem::path folder(path);
-  return std::filesystem::exists(folder / kName, absent) && std::filesystem::exists(folder / "host.safetensors", absent);
+  return std::filesystem::exists(folder / kName, absent) && !std::filesystem::exists(folder / "config.json", absent);
 }
 
 Result<StaticFolder> ReadStaticFolder(const std::string& path) {
@@ -254,6 +271,7 @@ Result<StaticFolder> ReadStaticFolder(const std::string& path) {
   if (!manifest.ok()) return manifest.error().At(place);
   StaticFolder f{.path = path, .manifest = manifest.Take(), .host = nullptr};
   std::vector<std::string> names = {f.manifest.host_file};
+  for (const auto& file : f.manifest.sha256) names.push_back(file.first);
   for (const StaticGraphFile& g : f.manifest.graphs) names.push_back(g.name);
   for (const std::string& name : names)
     if (const auto there = files.Map(name); !there.ok()) return there.error().At(place);

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
@@ -42,10 +43,11 @@ struct StaticManifest {
   StaticElement input_type = StaticElement::kF32, cache_type = StaticElement::kF32;
   // Value of a cache element: scale * element, by layer. Empty when the file does not say, and for f32.
   std::vector<float> key_scales, value_scales;
-  std::string logits;                  // the output's name
-  std::string host_file;               // plain name
-  std::vector<int32_t> prefix_tokens;  // that every sequence begins with; no graph sees them
-  std::string prefix_logits;           // a tensor of the host file [prefix tokens, V] f32; empty: not there
+  std::string logits;                                       // the output's name
+  std::string host_file;                                    // plain name
+  std::vector<std::pair<std::string, std::string>> sha256;  // of each file, by plain name, in hexadecimal
+  std::vector<int32_t> prefix_tokens;                       // that every sequence begins with; no graph sees them
+  std::string prefix_logits;                                // a tensor of the host file [prefix tokens, V] f32; empty: not there
 };
 
 // Errors: kCorrupt (not JSON, a key that is missing or of a wrong type, a number beyond any model's size), kUnsupported (another format or
@@ -61,10 +63,11 @@ struct StaticFolder {
 inline std::string PrefixKeyName(int layer) { return "prefix_key." + std::to_string(layer); }
 inline std::string PrefixValueName(int layer) { return "prefix_value." + std::to_string(layer); }
 
-// Has `path` a manifest.json with a host.safetensors beside it?
+// Has `path` a manifest.json, and no config.json of another kind of model?
 bool IsStaticFolder(const std::string& path);
 
-// Errors: those of the manifest, kNotFound, kIo, kCorrupt (a file outside the folder, a table that is missing or of another shape or type).
+// Sums are not compared. Errors: those of the manifest, kNotFound, kIo, kCorrupt (a file outside the folder, a table that is missing or of
+// another shape or type).
 Result<StaticFolder> ReadStaticFolder(const std::string& path);
 
 }  // namespace slm::onnx
