@@ -3,6 +3,7 @@
 #include "open_ort.h"
 
 #include <algorithm>
+#include <set>
 
 #include "base/clock.h"
 #include "context_cache.h"
@@ -21,25 +22,22 @@ namespace ort = backend::ort;
 
 constexpr size_t kGqaCos = 7;  // cos_cache among the inputs of GroupQueryAttention
 
-// How the graph turns keys, where its attention nodes say so, and all the same.
+// How the graph turns keys, where its attention nodes say so, with constant tables, and all the same.
 void DescribeKeys(const onnx::Model& m, ort::Decoder& d) {
   using Pairs = ort::Decoder::Pairs;
-  bool first = true;
+  std::set<std::pair<Pairs, int64_t>> ways;
   for (const onnx::Node& n : m.graph.nodes) {
     if (n.op_type != "GroupQueryAttention") continue;
-    const Pairs pairs = n.Int("do_rotary", 0) == 0            ? Pairs::kUnknown
-                        : n.Int("rotary_interleaved", 0) != 0 ? Pairs::kNeighbours
-                                                              : Pairs::kHalves;
-    if (!first && pairs != d.key_pairs) d.key_pairs = Pairs::kUnknown;
-    else d.key_pairs = pairs;
-    if (d.key_pairs == Pairs::kUnknown) return;
-    first = false;
-    const auto cos = n.inputs.size() > kGqaCos ? std::find_if(m.graph.initializers.begin(), m.graph.initializers.end(),
-                                                              [&](const onnx::Tensor& t) { return t.name == n.inputs[kGqaCos]; })
-                                               : m.graph.initializers.end();
-    if (cos != m.graph.initializers.end() && cos->dims.size() == 2 && cos->dims[1] <= INT16_MAX)
-      d.rotary_dim = static_cast<int>(2 * cos->dims[1]);
+    const auto table = std::find_if(m.graph.initializers.begin(), m.graph.initializers.end(),
+                                    [&](const onnx::Tensor& t) { return n.inputs.size() > kGqaCos && t.name == n.inputs[kGqaCos]; });
+    const bool known =
+        n.Int("do_rotary", 0) != 0 && table != m.graph.initializers.end() && table->dims.size() == 2 && table->dims[1] <= INT16_MAX;
+    if (!known) return;
+    ways.emplace(n.Int("rotary_interleaved", 0) != 0 ? Pairs::kNeighbours : Pairs::kHalves, 2 * table->dims[1]);
   }
+  if (ways.size() != 1) return;
+  d.key_pairs = ways.begin()->first;
+  d.rotary_dim = static_cast<int>(ways.begin()->second);
 }
 
 Result<ort::Decoder> DecoderOf(const std::string& path, const onnx::GenAiConfig& c, const ort::Runtime& runtime,

@@ -243,6 +243,7 @@ TEST_F(StaticFolder, DamagedFoldersAreRefused) {
          j["prefix"]["tokens"] = {262, 5};
        }},
       {"the graph has no", [](json& j) { j["logits"]["name"] = "other"; }},
+      {"no sum of", [](json& j) { j["files"].erase("decode.onnx"); }},
   };
   fs::copy(root_ + "/w8", root_ + "/bad", fs::copy_options::recursive);
   for (const Row& row : rows) {
@@ -253,6 +254,39 @@ TEST_F(StaticFolder, DamagedFoldersAreRefused) {
     EXPECT_NE(said.find(row.says), std::string::npos) << row.says << ": " << said;
   }
   fs::remove_all(root_ + "/bad");
+}
+
+// ONNX Runtime would run any bytes: zeros as weights, or the graph of another export.
+TEST_F(StaticFolder, FilesThatAreNotTheManifestsAreRefused) {
+  for (const char* file : {"weights.bin", "decode.onnx", "prefill.onnx", "host.safetensors"}) {
+    fs::copy(root_ + "/w8", root_ + "/other", fs::copy_options::recursive);
+    std::fstream f(root_ + "/other/" + file, std::ios::in | std::ios::out | std::ios::binary);
+    f.seekp(-9, std::ios::end);
+    f.put('!');
+    f.close();
+    const std::string said = Refusal(Options("other"));
+    EXPECT_NE(said.find(file), std::string::npos) << said;
+    EXPECT_NE(said.find("SHA-256"), std::string::npos) << said;
+    fs::remove_all(root_ + "/other");
+  }
+}
+
+TEST_F(StaticFolder, BothSidesHaveOneContext) {
+  OpenOptions o = Options("llama");
+  o.context = 0;  // own kernels would take 512
+  o.prefill_model = root_ + "/w8";
+  const auto opened = OpenModel(io_, o);
+  ASSERT_TRUE(opened.ok()) << opened.error().message();
+  EXPECT_EQ(opened.value().backend->capabilities().max_context, kContext);
+  const auto alone = Open(Options("w8"));
+  ASSERT_TRUE(alone);
+  EXPECT_LT(opened.value().backend->capabilities().kv_bytes, 3 * alone->capabilities().kv_bytes) << "int16 and f16, each about as large";
+}
+
+TEST_F(StaticFolder, OwnKernelsSayWhoRunsThem) {
+  OpenOptions o = Options("f32");
+  o.backend = "cpu";
+  EXPECT_NE(Refusal(o).find("graphs of fixed shapes"), std::string::npos) << Refusal(o);
 }
 
 }  // namespace

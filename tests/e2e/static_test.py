@@ -7,6 +7,7 @@ nothing here says what a device does.
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -74,6 +75,34 @@ class Static(unittest.TestCase):
         both = answer(LLAMA, "--prefill-model", self.d / "f32", "--compute", "f32", "--kv", "f32")
         self.assertEqual(both["ids"], answer(LLAMA, "--compute", "f32", "--kv", "f32")["ids"])
         self.assertEqual((both["hand_over"]["count"], both["hand_over"]["tokens"]), (1, both["prompt_tokens"]))
+
+    def test_eval_compares_with_the_base_alone(self):
+        """The options of two devices are MODEL's: a base that took them, too, would be no base."""
+        windows = ("--text", self.text, "--window", 32, "--windows", 2, "--bos", "always")
+        both = document("eval", LLAMA, "kld", "--base", LLAMA, "--prefill-model", self.d / "w4-g32", *windows)
+        alone = document("eval", self.d / "w4-g32", "kld", "--base", LLAMA, *windows)
+        self.assertGreater(both["kld"]["mean"], 0.001)
+        self.assertAlmostEqual(both["kld"]["mean"], alone["kld"]["mean"], delta=alone["kld"]["mean"] / 10)
+
+    def test_verify_takes_them(self):
+        package = self.d / "package"
+        package.mkdir()
+        (package / "model.gguf").write_bytes(LLAMA.read_bytes())
+        shutil.copytree(self.d / "f32", package / "static")
+        made = slm("verify", package, "--record")
+        self.assertEqual(made.returncode, 0, made.stderr)
+        self.assertEqual(slm("verify", package).returncode, 0)
+        self.assertIn("static", (package / "golden.json").read_text())
+
+    def test_two_sessions_of_a_genai_folder(self):
+        genai = SOURCE / "tests/tiny/models/genai_qwen3"
+        words = ("--ep-library", f"SlmTestExecutionProvider={os.environ['SLM_ORT_TEST_PROVIDER']}")
+        one = answer(genai, "--backend", "ort")
+        two = answer(genai, "--prefill-device", "SlmTestExecutionProvider", "--decode-device", "cpu", *words)
+        own = answer(genai, "--prefill-device", "cpu", "--decode-device", "cpu")
+        self.assertEqual(two["ids"], one["ids"])
+        self.assertEqual(two["hand_over"]["tokens"], two["prompt_tokens"])
+        self.assertEqual(own["hand_over"]["tokens"], own["prompt_tokens"])
 
     def test_power_is_of_providers(self):
         refused = slm("run", LLAMA, "--power", "low", "-p", "x")

@@ -110,7 +110,9 @@ std::string Shown(const KvShape& s) { return fmt::format("{} layers of {} heads 
 
 Result<HybridBackend> CreateHybridBackend(std::unique_ptr<Backend> prefill, std::unique_ptr<Backend> decode) {
   const auto refuse = [](std::string what) {
-    return Error(Code::kUnsupported, std::move(what), "give two forms of one model, with a KV cache of f16 or f32 on own kernels");
+    return Error(Code::kUnsupported, std::move(what),
+                 "give two forms of one model; a cache can be handed over when it is f16 or f32 in the CPU's memory and attention itself "
+                 "turns its keys, and from static graphs");
   };
   const KvPort *p = prefill->kv_port(), *d = decode->kv_port();
   if (!p || !d)

@@ -131,7 +131,7 @@ class StaticBackend final : public Backend, private KvPort {
         return Error(
             Code::kInvalidArgument,
             fmt::format("token {} of the sequence is {}, and these graphs need {} there", i, tokens[i - first], d_.prefix_tokens[i]),
-            "begin with the model's begin token: its keys and values are part of the folder");
+            "begin with the model's begin token, whose keys and values are part of the folder (slm eval: --bos always)");
     const bool wanted = first < n && (which == LogitsOf::kAllTokens || first + tokens.size() <= n);
     if (!wanted || !d_.prefix_logits.empty()) return Ok();
     return Error(Code::kUnsupported, "the folder does not say what follows its first token alone",
