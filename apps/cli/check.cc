@@ -14,6 +14,7 @@
 #include "model/model.h"
 #include "onnx/genai/genai.h"
 #include "onnx/onnx.h"
+#include "onnx/static_folder/static_folder.h"
 #include "open_model.h"
 #include "read_input.h"
 #include "store.h"
@@ -76,6 +77,13 @@ Result<Graphs> ReadGraphs(const std::string& path, int& context) {
     for (const onnx::GenAiFile& f : config.files) {
       SLM_ASSIGN_OR_RETURN(onnx::Model m, onnx::ReadModel((std::filesystem::path(path) / f.name).string()));
       out.push_back({f.name, std::move(m), {}});
+    }
+  } else if (onnx::IsStaticFolder(path)) {
+    SLM_ASSIGN_OR_RETURN(const onnx::StaticFolder folder, onnx::ReadStaticFolder(path));
+    if (context == 0) context = folder.manifest.context;
+    for (const onnx::StaticGraphFile& g : folder.manifest.graphs) {
+      SLM_ASSIGN_OR_RETURN(onnx::Model m, onnx::ReadModel((std::filesystem::path(path) / g.name).string()));
+      out.push_back({g.name, std::move(m), {}});
     }
   } else if (importer::IsOnnxModel(path)) {
     SLM_ASSIGN_OR_RETURN(const std::string file, importer::GraphFile(path));

@@ -13,6 +13,7 @@
 #include "kv/kv.h"
 #include "load_decoder.h"
 #include "model/model.h"
+#include "onnx/static_folder/static_folder.h"
 #include "open_model.h"
 
 namespace slm::cli {
@@ -211,6 +212,9 @@ Result<ordered_json> InspectOnnxModel(const std::string& path, int context) {
 }  // namespace
 
 Result<ordered_json> InspectModel(const std::string& path, int context) {
+  if (onnx::IsStaticFolder(path))
+    return Error(Code::kUnsupported, path + ": a folder of static graphs, which its manifest.json describes",
+                 "name one of its .onnx files; slm check takes the folder");
   if (importer::IsOnnxModel(path)) return InspectOnnxModel(path, context);
   SLM_ASSIGN_OR_RETURN(const Opened o, OpenForInspection(path));
   const Model& m = *o.model;

@@ -8,7 +8,7 @@ namespace slm::cli {
 Result<LoadedDecoder> LoadDecoder(const std::string& path) {
   if (onnx::IsStaticFolder(path))
     return Error(Code::kUnsupported, path + ": graphs of fixed shapes, which ONNX Runtime runs and own kernels do not",
-                 "leave out --backend cpu; slm check and slm inspect take one of its .onnx files");
+                 "leave out --backend cpu; slm check takes the folder, slm inspect one of its .onnx files");
   if (!importer::IsOnnxModel(path)) {
     SLM_ASSIGN_OR_RETURN(auto m, model::LoadModel(path));
     return LoadedDecoder{std::move(m), nullptr};

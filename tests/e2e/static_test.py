@@ -86,6 +86,16 @@ class Static(unittest.TestCase):
         self.assertGreater(both["kld"]["mean"], 0.001)
         self.assertAlmostEqual(both["kld"]["mean"], alone["kld"]["mean"], delta=alone["kld"]["mean"] / 10)
 
+    def test_check_takes_both_graphs(self):
+        found = document("check", self.d / "w8", "--target", "qnn-htp-v73")
+        self.assertEqual(found["blocked"], 0)
+        text = slm("check", self.d / "w8", "--target", "qnn-htp-v73").stdout
+        self.assertIn("prefill.onnx: ", text)
+        self.assertIn("decode.onnx: ", text)
+        inspected = slm("inspect", self.d / "w8")
+        self.assertEqual(inspected.returncode, 1)
+        self.assertIn("slm check", inspected.stderr)
+
     def test_verify_takes_them(self):
         package = self.d / "package"
         package.mkdir()
