@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """slm compile --target openvino-npu-…: with a stand-in for the compiler always, with OpenVINO's own where it is.   openvino_npu_test.py SLM
 
-SLM_NEED_OPENVINO_NPU=1 asks for the compiler's tests: `./dev openvino-npu` installs it, SLM_OPENVINO_NPU names its folder. Compiled for devices that are not here: nothing runs, no number of the graphs is checked.
+SLM_NEED_OPENVINO_NPU=1 asks for the compiler's tests: `./dev openvino-npu` installs it, SLM_OPENVINO_NPU names its folder. Compiled
+for devices that are not here: nothing runs, no number of the graphs is checked.
 """
 import hashlib
 import json
