@@ -182,10 +182,6 @@ void LetGo(model::Model& m) {
   for (const MappedFile& f : m.files) f.Drop(f.bytes());
   malloc_trim(0);
 }
-}  // namespace
-
-namespace {
-
 // One side of two: no further split. Options of own kernels are for the side that they compute.
 Result<OpenOptions> SideOf(const Io& io, const OpenOptions& o, const std::string& model, const std::string& device) {
   OpenOptions side = o;

@@ -3,15 +3,11 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cstdlib>
+
+#include "environment.h"
 
 namespace slm::cli {
 namespace {
-
-std::string Environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value ? value : "";
-}
 
 // "A=B" split at the first '='; an empty key when there is none.
 std::pair<std::string, std::string> Split(const std::string& text) {
@@ -59,9 +55,7 @@ std::vector<std::string> DeviceList(const std::string& device) {
 std::vector<std::string> OrtPlaces(const OrtFlags& flags) {
   if (!flags.runtime.empty()) return {flags.runtime};
   if (const std::string named = Environment("SLM_ORT"); !named.empty()) return {named};
-  std::string cache = Environment("XDG_CACHE_HOME");
-  if (cache.empty()) cache = Environment("HOME") + "/.cache";
-  return {cache + "/slmkit/onnxruntime", "libonnxruntime.so.1"};
+  return {CacheFolder("onnxruntime"), "libonnxruntime.so.1"};
 }
 
 Result<std::shared_ptr<backend::ort::Runtime>> OpenOrtRuntime(const OrtFlags& flags, int n_threads) {

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -12,6 +11,7 @@
 
 #include "base/clock.h"
 #include "compiled_folder.h"
+#include "environment.h"
 #include "fetch/digest.h"
 #include "fetch/process.h"
 #include "model/quoted.h"
@@ -32,17 +32,10 @@ constexpr const char* kInstall =
     "./dev openvino-npu installs it; or name its folder with --compiler PATH or the environment variable SLM_OPENVINO_NPU";
 constexpr const char* kAnew = "slm compile makes it anew from the original ONNX file";
 
-std::string Environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value ? value : "";
-}
-
 std::string CompilerFolder(const std::string& folder) {
   if (!folder.empty()) return folder;
   if (std::string named = Environment("SLM_OPENVINO_NPU"); !named.empty()) return named;
-  std::string cache = Environment("XDG_CACHE_HOME");
-  if (cache.empty()) cache = Environment("HOME") + "/.cache";
-  return cache + "/slmkit/openvino_npu";
+  return CacheFolder("openvino_npu");
 }
 
 // The end of a log holds what matters of one that is too long.

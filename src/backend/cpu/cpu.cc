@@ -29,8 +29,13 @@ std::string Bytes(int64_t n) {
 class CpuBackend final : public Backend {
  public:
   CpuBackend(std::unique_ptr<LoweredPlan> plan, std::shared_ptr<const model::Model> model, std::unique_ptr<ThreadTeam> team,
-             const CpuOptions& o)
-      : plan_(std::move(plan)), model_(std::move(model)), o_(o), team_(std::move(team)), cursor_(o.context) {}
+             std::vector<KeyOrder> key_orders, const CpuOptions& o)
+      : plan_(std::move(plan)),
+        model_(std::move(model)),
+        o_(o),
+        team_(std::move(team)),
+        cursor_(o.context),
+        key_orders_(std::move(key_orders)) {}
 
   Status Allocate() {
     const int n = o_.n_threads;
@@ -120,7 +125,7 @@ class CpuBackend final : public Backend {
   const Capabilities& capabilities() const override { return capabilities_; }
   std::vector<PlacementRow> Placement() const override { return plan_->placement; }
   KvPort* kv_port() override {
-    if (!port_) port_ = CpuKvPort::Create(plan_->kv, plan_->key_orders, kernels::KvPack(o_.isa), kv_.data(), cursor_);
+    if (!port_) port_ = CpuKvPort::Create(plan_->kv, key_orders_, kv_.data(), cursor_);
     return port_.get();
   }
 
@@ -231,7 +236,8 @@ class CpuBackend final : public Backend {
   std::unique_ptr<ThreadTeam> team_;
   kv::Cursor cursor_;
   Buffer weights_, kv_, work_;
-  std::unique_ptr<CpuKvPort> port_;  // when it was asked for
+  std::vector<KeyOrder> key_orders_;  // by layer
+  std::unique_ptr<CpuKvPort> port_;   // when it was asked for
   std::vector<Frame> frames_;
   kernels::ActivationKernels act_ = kernels::Activations(o_.isa);  // arg-max sees what is not finite
   Mode mode_ = Mode::kDecode;
@@ -250,7 +256,8 @@ Result<std::unique_ptr<Backend>> CreateCpuBackend(const graph::Graph& g, const C
                  "give positive numbers");
   SLM_ASSIGN_OR_RETURN(auto plan, Lower(g, options));
   SLM_ASSIGN_OR_RETURN(auto team, ThreadTeam::Create(options.n_threads));
-  auto backend = std::make_unique<CpuBackend>(std::move(plan), g.model, std::move(team), options);
+  std::vector<KeyOrder> orders = KeyOrdersOf(g, plan->kv);
+  auto backend = std::make_unique<CpuBackend>(std::move(plan), g.model, std::move(team), std::move(orders), options);
   SLM_RETURN_IF_ERROR(backend->Allocate());
   SLM_RETURN_IF_ERROR(backend->PackWeights());
   return std::unique_ptr<Backend>(std::move(backend));

@@ -3,40 +3,27 @@
 #include <memory>
 #include <vector>
 
-#include "backend/backend.h"
-#include "backend/key_order.h"
-#include "kernels/kv_pack/contract.h"
-#include "kv/kv.h"
+#include "backend/row_kv_port.h"
+#include "graph/graph.h"
 
 namespace slm::backend {
 
-class CpuKvPort final : public KvPort {
+// How each layer's attention keeps its keys: turned by itself, by a node before it, or not at all. Pure.
+std::vector<KeyOrder> KeyOrdersOf(const graph::Graph& g, const kv::Layout& layout);
+
+class CpuKvPort final : public RowKvPort {
  public:
-  // Null when layers differ or the type is int8, whose keys are kept turned. `data` and `cursor` outlive the port.
-  static std::unique_ptr<CpuKvPort> Create(const kv::Layout& layout, std::vector<KeyOrder> orders, kernels::KvPackKernels pack,
-                                           std::byte* data, kv::Cursor& cursor);
-  KvShape shape() const override;
-  void Read(int layer, int first, int n, float* keys, float* values) const override;
-  void Write(int layer, int first, int n, const float* keys, const float* values) override;
-  Status Take(int position) override;
+  // Null when layers differ or the type is int8, whose keys are kept turned. `data` [layout.total_bytes()] and `cursor` outlive the port.
+  static std::unique_ptr<CpuKvPort> Create(const kv::Layout& layout, std::vector<KeyOrder> orders, std::byte* data, kv::Cursor& cursor);
 
  private:
-  CpuKvPort(const kv::Layout& layout, std::vector<KeyOrder> orders, kernels::KvPackKernels pack, std::byte* data, kv::Cursor& cursor)
-      : layout_(layout), orders_(std::move(orders)), pack_(pack), data_(data), cursor_(cursor), head_(HeadDim()) {}
-  size_t HeadDim() const { return static_cast<size_t>(layout_.layer(0).shape.head_dim); }
-  // Of one head in one slot.
-  std::byte* KeyAt(int layer, int head, int slot) const;
-  std::byte* ValueAt(int layer, int head, int slot) const;
+  CpuKvPort(const kv::Layout& layout, std::vector<KeyOrder> orders, std::byte* data, kv::Cursor& cursor);
+  std::byte* KeyAt(int layer, int head, int slot) const override;
+  std::byte* ValueAt(int layer, int head, int slot) const override;
   std::byte* At(uint64_t offset, uint64_t gap, uint64_t head_stride, int head, int slot) const;
-  void Load(const std::byte* from, float* to) const;
-  void Store(const float* from, std::byte* to) const;
 
   const kv::Layout layout_;
-  const std::vector<KeyOrder> orders_;  // by layer
-  const kernels::KvPackKernels pack_;
   std::byte* const data_;
-  kv::Cursor& cursor_;
-  mutable std::vector<float> head_;  // [D]
 };
 
 }  // namespace slm::backend

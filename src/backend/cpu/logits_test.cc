@@ -68,17 +68,6 @@ std::vector<float> Evaluate(Backend& b, const Case& c, const Setting& s) {
   return AllRows(b, c.prompt, s.step_by_step ? 1 : c.prompt.size());
 }
 
-// max |got - want| over max |want|.
-double RelativeError(std::span<const float> got, std::span<const float> want) {
-  double worst = 0, top = 0;
-  for (size_t i = 0; i < want.size(); ++i) {
-    if (!std::isfinite(got[i])) return INFINITY;
-    worst = std::max(worst, std::fabs(double{got[i]} - want[i]));
-    top = std::max(top, std::fabs(double{want[i]}));
-  }
-  return worst / top;
-}
-
 void CheckAll(const Setting& s) {
   const auto cases = Cases();
   ASSERT_GE(cases.size(), 25u);

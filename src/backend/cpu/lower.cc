@@ -66,7 +66,7 @@ class Lowering {
       out_->matrices.push_back(m.Take());
       PackedMatrix* p = &out_->matrices.back();
       by_constant_[c] = matrix_of_[i] = p;
-      if (StaysInFile(*c, *p)) {
+      if (o_.float_weights == FloatWeights::kFile && CanStayInFile(*c, *p)) {
         p->file = g_.model.get();
         out_->constants.push_back(value.constant);
         out_->piece_bytes = std::max(out_->piece_bytes, PieceBytes(*p));
@@ -81,11 +81,6 @@ class Lowering {
       out_->unpack_bytes = std::max(out_->unpack_bytes, kernels::ScratchBytes(p->kind, p->k));
     }
     return Ok();
-  }
-
-  bool StaysInFile(const graph::Constant& c, const PackedMatrix& m) const {
-    return o_.float_weights == FloatWeights::kFile && !kernels::IsQuantized(m.kind) && m.mapped.data == nullptr &&
-           std::all_of(c.parts.begin(), c.parts.end(), [](const graph::ConstantPart& p) { return !p.tensor->grouped; });
   }
 
   Status LowerNode(int i) {
@@ -291,17 +286,6 @@ class Lowering {
     return Ok();
   }
 
-  // The keys are rotated by the attention itself, by a node before it, or not at all.
-  KeyOrder KeyOrderOf(const Node& attention) const {
-    const Node* rotary = attention.Int(AttrKey::kDoRotary) != 0 ? &attention : nullptr;
-    if (const int i = g_.ProducerOf(attention.inputs[graph::kGqaKey]); !rotary && i >= 0 && g_.nodes[i].op == Op::kRotary)
-      rotary = &g_.nodes[i];
-    if (!rotary) return {};
-    const bool neighbours = rotary->Int(AttrKey::kInterleaved) != 0;
-    const int64_t head_dim = out_->kv.layer(static_cast<int>(attention.Int(AttrKey::kLayer))).shape.head_dim;
-    return {neighbours ? RotaryPairs::kNeighbours : RotaryPairs::kHalves, static_cast<int>(rotary->Int(AttrKey::kRotaryDim, head_dim))};
-  }
-
   Status LowerAttention(int i) {
     const Node& n = g_.nodes[i];
     const ValueId q = n.inputs[graph::kGqaQuery], k = n.inputs[graph::kGqaKey], v = n.inputs[graph::kGqaValue];
@@ -317,14 +301,7 @@ class Lowering {
     store->n_heads = static_cast<int>(n.Int(AttrKey::kNumHeads));
     store->n_kv_heads = place.shape.n_kv_heads;
     store->head_dim = place.shape.head_dim;
-    store->kv = {.k_offset = static_cast<int64_t>(place.k_offset),
-                 .v_offset = static_cast<int64_t>(place.v_offset),
-                 .head_stride = static_cast<int64_t>(place.head_stride),
-                 .k_gap = static_cast<int64_t>(place.k_gap),
-                 .v_gap = static_cast<int64_t>(place.v_gap),
-                 .type = o_.kv_type};
-    out_->key_orders.resize(static_cast<size_t>(out_->kv.n_layers()));
-    out_->key_orders[static_cast<size_t>(layer)] = KeyOrderOf(n);
+    store->kv = KvPlaceOf(place, o_.kv_type);
     Touched t{.reads = {q, k, v}, .kernel = store->pack.name};
     if (n.Int(AttrKey::kDoRotary) != 0) {
       store->interleaved = n.Int(AttrKey::kInterleaved) != 0;

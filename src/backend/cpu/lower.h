@@ -8,7 +8,6 @@
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/packed_matrix.h"
 #include "backend/cpu/plan.h"
-#include "backend/key_order.h"
 #include "graph/graph.h"
 #include "kv/kv.h"
 
@@ -21,7 +20,6 @@ struct LoweredPlan {
   std::deque<std::vector<float>> vectors;                         // norm weights
   std::vector<std::shared_ptr<const graph::Constant>> constants;  // rotary tables
   kv::Layout kv;
-  std::vector<KeyOrder> key_orders;  // by layer
   // Calls of many tokens give quantized matrices bf16 tiles (kernels/packed/tiles.h): every kind in use has a wide kernel here. One
   // answer for the model, because a step that makes activations serves several matrices.
   bool wide = false;

@@ -249,6 +249,11 @@ int64_t PiecePanels(const PackedMatrix& m) {
   return std::max<int64_t>(1, kBytes / kernels::PanelBytes(m.kind, m.k));
 }
 
+bool CanStayInFile(const graph::Constant& c, const PackedMatrix& m) {
+  return !kernels::IsQuantized(m.kind) && m.mapped.data == nullptr &&
+         std::all_of(c.parts.begin(), c.parts.end(), [](const graph::ConstantPart& p) { return !p.tensor->grouped; });
+}
+
 int64_t PieceBytes(const PackedMatrix& m) {
   return PiecePanels(m) * kernels::PanelBytes(m.kind, m.k) + kPanelRows * m.k * ElementBytes(m.kind);
 }

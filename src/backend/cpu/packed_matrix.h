@@ -58,6 +58,8 @@ void PackMatrix(const PackedMatrix& m, const model::Model& model, uint8_t* dst, 
 // A matrix that stays in the file is packed in pieces: panels that fit a core's L2 with the activations, and what a thread needs for one.
 int64_t PiecePanels(const PackedMatrix& m);
 int64_t PieceBytes(const PackedMatrix& m);
+// Has the matrix no other form than the file's values, so that its pieces can be packed when they are multiplied?
+bool CanStayInFile(const graph::Constant& c, const PackedMatrix& m);
 // Packs panels [begin, end), at most PiecePanels, to the beginning of `piece` (PieceBytes, 64-aligned). Allocates nothing, thread-safe on
 // other pieces.
 void PackPiece(const PackedMatrix& m, int64_t begin, int64_t end, uint8_t* piece);

@@ -14,6 +14,7 @@
 #include "kernels/norm/contract.h"
 #include "kernels/quantize/contract.h"
 #include "kernels/rope/contract.h"
+#include "kv/kv.h"
 
 namespace slm::backend {
 
@@ -125,6 +126,8 @@ struct KvPlace {
   int64_t k_gap = 0, v_gap = 0;        // bytes between blocks of slots (kv/kv.h)
   kernels::KvType type = kernels::KvType::kF16;
 };
+KvPlace KvPlaceOf(const kv::LayerPlace& place, kernels::KvType type);
+
 // Rotates q and k in place (cos null: not) and stores k and v of every token in the cache.
 struct StoreStep {
   kernels::RopeKernels rope;

@@ -119,6 +119,15 @@ void StoreHead(const StoreStep& s, const Frame& f, const float* x, Role role, in
 }
 }  // namespace
 
+KvPlace KvPlaceOf(const kv::LayerPlace& place, kernels::KvType type) {
+  return {.k_offset = static_cast<int64_t>(place.k_offset),
+          .v_offset = static_cast<int64_t>(place.v_offset),
+          .head_stride = static_cast<int64_t>(place.head_stride),
+          .k_gap = static_cast<int64_t>(place.k_gap),
+          .v_gap = static_cast<int64_t>(place.v_gap),
+          .type = type};
+}
+
 void StoreStep::Run(const void* operands, const Frame& f) {
   SLM_ZONE("rope_store");
   const auto& s = *static_cast<const StoreStep*>(operands);

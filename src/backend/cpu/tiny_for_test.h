@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <fstream>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <span>
 #include <string>
 #include <vector>
@@ -27,6 +30,42 @@ inline std::unique_ptr<Backend> OpenTiny(const std::string& path, const std::vec
   auto b = CreateCpuBackend(g.value(), o);
   EXPECT_TRUE(b.ok()) << path << ": " << (b.ok() ? "" : b.error().message());
   return b.ok() ? b.Take() : nullptr;
+}
+
+// Prompt and logits [rows][vocab] of its last tokens, by transformers (tests/tiny/make_models.py).
+struct Expected {
+  std::vector<int32_t> prompt;
+  size_t rows = 0, vocab = 0;
+  double tolerance = 0;
+  std::vector<float> logits;
+};
+
+inline Expected ExpectedOf(const std::string& name) {
+  std::ifstream in(TinyPath("expected.json"));
+  const auto document = nlohmann::json::parse(in);
+  for (const auto& j : document["cases"]) {
+    if (j["name"] != name) continue;
+    Expected e{j["prompt"], j["rows"], j["vocab"], j["tolerance"], {}};
+    e.logits.resize(e.rows * e.vocab);
+    std::ifstream f(TinyPath(j["logits"]), std::ios::binary);
+    f.read(reinterpret_cast<char*>(e.logits.data()), static_cast<std::streamsize>(e.logits.size() * 4));
+    EXPECT_TRUE(f.good());
+    return e;
+  }
+  ADD_FAILURE() << "no case " << name;
+  return {};
+}
+
+// max |got - want| over max |want|; infinite where lengths differ or a value is none.
+inline double RelativeError(std::span<const float> got, std::span<const float> want) {
+  if (got.size() != want.size()) return INFINITY;
+  double worst = 0, top = 0;
+  for (size_t i = 0; i < want.size(); ++i) {
+    if (!std::isfinite(got[i])) return INFINITY;
+    worst = std::max(worst, std::fabs(double{got[i]} - want[i]));
+    top = std::max(top, std::fabs(double{want[i]}));
+  }
+  return worst / top;
 }
 
 // All rows of logits of `tokens`, one after another, given `at_once` tokens a call (no more than the back end takes).

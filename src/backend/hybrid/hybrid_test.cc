@@ -2,35 +2,11 @@
 #include "backend/hybrid/hybrid.h"
 
 #include <cmath>
-#include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "backend/cpu/tiny_for_test.h"
 
 namespace slm::backend {
 namespace {
-
-// The prompt of the Llama in tests/tiny/models and transformers' logits [rows][vocab] of its last tokens (make_models.py).
-struct Expected {
-  std::vector<int32_t> prompt;
-  size_t rows = 0, vocab = 0;
-  std::vector<float> logits;
-};
-Expected Read(const std::string& name) {
-  std::ifstream in(TinyPath("expected.json"));
-  const auto document = nlohmann::json::parse(in);
-  for (const auto& j : document["cases"]) {
-    if (j["name"] != name) continue;
-    Expected e{j["prompt"], j["rows"], j["vocab"], {}};
-    e.logits.resize(e.rows * e.vocab);
-    std::ifstream f(TinyPath(j["logits"]), std::ios::binary);
-    f.read(reinterpret_cast<char*>(e.logits.data()), static_cast<std::streamsize>(e.logits.size() * 4));
-    EXPECT_TRUE(f.good());
-    return e;
-  }
-  ADD_FAILURE() << "no case " << name;
-  return {};
-}
 
 std::unique_ptr<Backend> OpenSide(const std::string& file, kernels::KvType type = kernels::KvType::kF32) {
   CpuOptions o;
@@ -50,15 +26,6 @@ HybridBackend OpenBoth(const std::string& prefill, const std::string& decode, ke
   return both.ok() ? both.Take() : HybridBackend{};
 }
 
-double Error(std::span<const float> got, std::span<const float> want) {
-  double worst = 0, top = 0;
-  for (size_t i = 0; i < want.size(); ++i) {
-    worst = std::max(worst, std::fabs(double{got[i]} - want[i]));
-    top = std::max(top, std::fabs(double{want[i]}));
-  }
-  return worst / top;
-}
-
 // Feeds the prompt in calls of these sizes, then single tokens, and compares every logit that is known. Returns the worst.
 double WorstOf(Backend& b, const Expected& e, std::vector<size_t> calls) {
   const size_t first_known = e.prompt.size() - e.rows;
@@ -72,14 +39,14 @@ double WorstOf(Backend& b, const Expected& e, std::vector<size_t> calls) {
     if (!l.ok()) return INFINITY;
     at += n;
     if (at <= first_known) continue;
-    worst = std::max(worst, Error(l.value().Row(0), std::span(e.logits).subspan((at - 1 - first_known) * e.vocab, e.vocab)));
+    worst = std::max(worst, RelativeError(l.value().Row(0), std::span(e.logits).subspan((at - 1 - first_known) * e.vocab, e.vocab)));
   }
   return worst;
 }
 
 // A Hugging Face folder keeps the values of a key in halves, a GGUF file of the same model as neighbours.
 TEST(Hybrid, GivesTransformersLogitsAcrossForms) {
-  const Expected e = Read("llama");
+  const Expected e = ExpectedOf("llama");
   ASSERT_GT(e.prompt.size(), 20u);
   for (const auto& [prefill, decode] : {std::pair{"llama", "llama.gguf"}, {"llama.gguf", "llama"}, {"llama", "llama"}}) {
     const HybridBackend both = OpenBoth(prefill, decode);
@@ -95,7 +62,7 @@ TEST(Hybrid, GivesTransformersLogitsAcrossForms) {
 }
 
 TEST(Hybrid, KeepsWhatARewindLeaves) {
-  const Expected e = Read("llama");
+  const Expected e = ExpectedOf("llama");
   const HybridBackend both = OpenBoth("llama", "llama.gguf");
   ASSERT_TRUE(both.backend);
   const std::vector<int32_t> other(8, 7);
@@ -111,7 +78,7 @@ TEST(Hybrid, KeepsWhatARewindLeaves) {
 }
 
 TEST(Hybrid, AHalfPrecisionCacheCostsItsRoundingOnce) {
-  const Expected e = Read("llama");
+  const Expected e = ExpectedOf("llama");
   const HybridBackend both = OpenBoth("llama.gguf", "llama.gguf", kernels::KvType::kF16);
   const auto alone = OpenSide("llama.gguf", kernels::KvType::kF16);
   ASSERT_TRUE(both.backend && alone);

@@ -18,40 +18,6 @@ namespace {
 constexpr const char* kTestProvider = "SlmTestExecutionProvider";
 const std::vector<ProviderLibrary> kTestLibrary = {{kTestProvider, SLM_ORT_TEST_PROVIDER}};
 
-// Prompt and logits [rows][vocab] of its last tokens, by transformers (tests/tiny/make_models.py).
-struct Expected {
-  std::vector<int32_t> prompt;
-  size_t rows = 0, vocab = 0;
-  double tolerance = 0;
-  std::vector<float> logits;
-};
-
-Expected ExpectedOf(const std::string& name) {
-  std::ifstream in(TinyPath("expected.json"));
-  const auto document = nlohmann::json::parse(in);
-  for (const auto& j : document["cases"]) {
-    if (j["name"] != name) continue;
-    Expected e{j["prompt"], j["rows"], j["vocab"], j["tolerance"], {}};
-    e.logits.resize(e.rows * e.vocab);
-    std::ifstream f(TinyPath(j["logits"]), std::ios::binary);
-    f.read(reinterpret_cast<char*>(e.logits.data()), static_cast<std::streamsize>(e.logits.size() * 4));
-    EXPECT_TRUE(f.good());
-    return e;
-  }
-  ADD_FAILURE() << "no case " << name;
-  return {};
-}
-
-double RelativeError(std::span<const float> got, std::span<const float> want) {
-  if (got.size() != want.size()) return INFINITY;
-  double worst = 0, top = 0;
-  for (size_t i = 0; i < want.size(); ++i) {
-    worst = std::max(worst, std::fabs(double{got[i]} - want[i]));
-    top = std::max(top, std::fabs(double{want[i]}));
-  }
-  return worst / top;
-}
-
 std::unique_ptr<Backend> Open(const std::shared_ptr<Runtime>& runtime, const OrtOptions& o) {
   auto b = CreateOrtBackend(runtime, TinyDecoder(), o);
   EXPECT_TRUE(b.ok()) << (b.ok() ? "" : b.error().message());

@@ -13,6 +13,7 @@
 
 namespace slm::onnx {
 
+// As the file spells them; what runs them (backend/ort/static.h) has types of its own, since a back end knows no file format.
 enum class StaticElement : uint8_t { kF32, kU16, kI16 };  // of inputs, cache and tables
 constexpr uint64_t BytesOf(StaticElement e) { return e == StaticElement::kF32 ? 4 : 2; }
 
