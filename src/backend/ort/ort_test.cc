@@ -218,6 +218,18 @@ TEST(OrtPlacement, AllOnTheCpu) {
 }
 
 // The provider takes products with a constant matrix: q, k, v, o, gate, up, down of two layers and the head, less what was fused before.
+TEST(OrtPlacement, AProviderWithoutModesOfPowerLeavesANote) {
+  const auto runtime = OpenForTest(kTestLibrary);
+  SLM_ORT_OR_SKIP(runtime);
+  for (const Power power : {Power::kAsItIs, Power::kLow}) {
+    const auto placed = PlaceNodes(runtime, TinyDecoder().path, {.devices = {kTestProvider}, .power = power});
+    ASSERT_TRUE(placed.ok()) << placed.error().message();
+    const auto& notes = placed.value().notes;
+    const bool said = std::any_of(notes.begin(), notes.end(), [](const std::string& n) { return n.find("power") != std::string::npos; });
+    EXPECT_EQ(said, power == Power::kLow);
+  }
+}
+
 TEST(OrtPlacement, AProviderTakesWhatItKnows) {
   const auto runtime = OpenForTest(kTestLibrary);
   SLM_ORT_OR_SKIP(runtime);
