@@ -65,9 +65,11 @@ struct Outcome {
   std::vector<int32_t> chosen;
 };
 
-Result<Outcome> RunOnce(const Io& io, backend::Backend& b, const Test& t, uint64_t seed) {
+Result<Outcome> RunOnce(const Io& io, const OpenedModel& m, const Test& t, uint64_t seed) {
+  backend::Backend& b = *m.backend;
   SLM_RETURN_IF_ERROR(b.Rewind(0));
-  const auto prompt = RandomTokens(std::max(1, t.prompt), b.capabilities().vocab_size, seed);
+  auto prompt = RandomTokens(std::max(1, t.prompt), b.capabilities().vocab_size, seed);
+  std::copy_n(m.begin.begin(), std::min(m.begin.size(), prompt.size()), prompt.begin());
   Outcome o;
   const int64_t start_ns = NowNs();
   SLM_ASSIGN_OR_RETURN(backend::Logits l, Prefill(io, b, prompt));
@@ -100,11 +102,10 @@ double PrefillOps(const OpenedModel& m, int n) {
 
 // Runs one test: warm-up, repetitions, and the check that the same input gave the same tokens.
 Result<ordered_json> RunTest(Io& io, const OpenedModel& m, const Test& t, const BenchOptions& options) {
-  backend::Backend& b = *m.backend;
-  const auto& cap = b.capabilities();
+  const auto& cap = m.backend->capabilities();
   std::vector<int32_t> expected;  // what the prompt of seed 1 chooses
   if (!options.no_warm_up) {
-    SLM_ASSIGN_OR_RETURN(Outcome warm, RunOnce(io, b, t, 1));
+    SLM_ASSIGN_OR_RETURN(Outcome warm, RunOnce(io, m, t, 1));
     expected = std::move(warm.chosen);
   }
   std::vector<double> tps, ms;
@@ -112,7 +113,7 @@ Result<ordered_json> RunTest(Io& io, const OpenedModel& m, const Test& t, const 
     // Decode always repeats the warm-up's prompt and must repeat its tokens; prefill takes a fresh prompt, and the last
     // repetition the warm-up's, for the same check.
     const bool repeat = t.kind == Test::Kind::kDecode || r == options.repetitions - 1;
-    SLM_ASSIGN_OR_RETURN(const Outcome o, RunOnce(io, b, t, repeat ? 1 : static_cast<uint64_t>(r) + 2));
+    SLM_ASSIGN_OR_RETURN(const Outcome o, RunOnce(io, m, t, repeat ? 1 : static_cast<uint64_t>(r) + 2));
     if (repeat && expected.empty()) expected = o.chosen;
     if (repeat && o.chosen != expected)
       return Error(Code::kInternal, t.name + ": the same prompt gave other tokens in another repetition", "report this as a bug");

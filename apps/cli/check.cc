@@ -11,6 +11,7 @@
 #include "checks.h"
 #include "export_genai.h"
 #include "importer/importer.h"
+#include "load_decoder.h"
 #include "model/model.h"
 #include "onnx/genai/genai.h"
 #include "onnx/onnx.h"
@@ -63,6 +64,7 @@ using Graphs = std::vector<NamedGraph>;
 // What `slm export --to genai` would write.
 Result<NamedGraph> AsExported(const std::string& path, int& context) {
   SLM_ASSIGN_OR_RETURN(std::shared_ptr<const model::Model> m, model::LoadModel(path));
+  SLM_RETURN_IF_ERROR(RefusePackage(*m));
   const int own = m->config.max_context > 0 ? m->config.max_context : kDefaultContext;
   context = context > 0 ? std::min(context, own) : own;
   SLM_ASSIGN_OR_RETURN(exporter::GenAiModel built, GenAiModelOf(std::move(m), context, exporter::Accuracy::kInt8));

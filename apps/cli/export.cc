@@ -11,6 +11,7 @@
 #include "export_qdq.h"
 #include "folder_as_gguf.h"
 #include "graph/graph.h"
+#include "load_decoder.h"
 #include "model/gguf/folder/view.h"
 #include "model/model.h"
 #include "open_model.h"
@@ -82,6 +83,7 @@ Result<int> Export(const ExportOptions& o, Io& io) {
                  "leave them out");
   if (o.to == "onnx") return ExportOnnx(path, o.out, io);
   SLM_ASSIGN_OR_RETURN(const auto model, model::LoadModel(path));
+  SLM_RETURN_IF_ERROR(RefusePackage(*model));
   if (o.to == "genai") return ExportGenAi(model, {.out = o.out, .context = o.context, .exact = o.exact}, io);
   if (o.to == "qdq") {
     QdqRequest request = o.qdq;

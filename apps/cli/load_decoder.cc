@@ -17,6 +17,12 @@ Result<LoadedDecoder> LoadDecoder(const std::string& path) {
   return LoadedDecoder{std::move(m.model), std::move(m.decoder)};
 }
 
+Status RefusePackage(const model::Model& m) {
+  if (m.packed_layout == 0) return Ok();
+  return Error(Code::kUnsupported, m.path + ": a package, whose weights are packed for this program's kernels and cannot be turned back",
+               "name the model that it was made from");
+}
+
 Result<graph::Graph> GraphOf(const LoadedDecoder& d, int context) {
   return d.onnx ? importer::BuildGraph({d.model, d.onnx}, context) : graph::BuildDecoder(d.model, {.max_context = context});
 }

@@ -18,6 +18,9 @@ struct LoadedDecoder {
 // Errors: what LoadModel and Import say.
 Result<LoadedDecoder> LoadDecoder(const std::string& path);
 
+// kUnsupported for a package: its matrices are packed for the kernels, for good.
+Status RefusePackage(const model::Model& m);
+
 // The plain graph for `context` tokens. Errors: what BuildDecoder and BuildGraph say.
 Result<graph::Graph> GraphOf(const LoadedDecoder& d, int context);
 

@@ -190,7 +190,7 @@ Result<OpenOptions> SideOf(const Io& io, const OpenOptions& o, const std::string
   side.prefill_device = side.decode_device = side.prefill_model = "";
   SLM_ASSIGN_OR_RETURN(const std::string path, ResolveModel(io, model));
   if (!TakesOrt(side, path)) {
-    side.ort.power.clear();
+    side.ort = {};
     return side;
   }
   side.kv = OpenOptions().kv;
@@ -245,6 +245,8 @@ Result<OpenedModel> OpenModel(const Io& io, const OpenOptions& o) {
   if (!o.ort.power.empty())
     return Error(Code::kInvalidArgument, "--power is of execution providers, and own kernels run " + o.model,
                  "leave it out, or choose a device of ONNX Runtime");
+  if (!o.ort.runtime.empty() || !o.ort.providers.empty() || !o.ort.options.empty())
+    io.err("slm: own kernels run " + o.model + ": --ort, --ep-library and --ep-option change nothing\n");
   OpenedModel opened;
   SLM_ASSIGN_OR_RETURN(const LoadedDecoder loaded, LoadDecoder(path));
   opened.model = loaded.model;

@@ -77,8 +77,14 @@ Result<std::string> PlaceOf(const std::string& path) {
 
 Result<OutputFile> OutputFile::Create(const std::string& path) {
   if (IsDirect(path)) {
-    const int fd = open(path.c_str(), O_WRONLY | O_CLOEXEC);
+    const int fd = open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe that nobody reads would hold it up for ever
+    if (fd < 0 && errno == ENXIO) return Error(Code::kIo, path + ": nobody reads it", "start what reads the pipe first");
     if (fd < 0) return IoError(path, errno);
+    if (const int flags = fcntl(fd, F_GETFL); flags < 0 || fcntl(fd, F_SETFL, flags & ~O_NONBLOCK) != 0) {
+      const int why = errno;
+      close(fd);
+      return IoError(path, why);
+    }
     return OutputFile(path, path, "", fd);
   }
   SLM_ASSIGN_OR_RETURN(const std::string place, PlaceOf(path));

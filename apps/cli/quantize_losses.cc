@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "load_decoder.h"
 #include "model/model.h"
 #include "quant/losses/losses.h"
 #include "store.h"
@@ -56,6 +57,7 @@ class Losses {
     totals_.resize(schemes_.size());
     SLM_ASSIGN_OR_RETURN(const std::string path, ResolveModel(io_, r_.source));
     SLM_ASSIGN_OR_RETURN(const auto m, model::LoadModel(path, model::LoadWhat::kContainer));
+    SLM_RETURN_IF_ERROR(RefusePackage(*m));
     SLM_ASSIGN_OR_RETURN(const auto team, ThreadTeam::Create(r_.n_threads));
     if (!io_.json) io_.Print(Head());
     for (const model::Tensor& t : m->tensors) {

@@ -126,6 +126,7 @@ std::vector<Architecture> Table() {
        .hf_model_types = {"phi3"},
        .local_layers = LocalLayers::kAll,
        .fused = kYes,
+       .partial_rotary = kYes,
        .hf_defaults = Defaults(0)},
       {.name = "granite",
        .hf_classes = {"GraniteForCausalLM"},

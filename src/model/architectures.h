@@ -36,6 +36,7 @@ struct Architecture {
   Feature post_norms = Feature::kNo;
   Feature fused = Feature::kNo;            // qkv and gate|up are one tensor each
   Feature gemma = Feature::kNo;            // HF norms are 1 + w, embeddings times sqrt(E), own key of the activation
+  Feature partial_rotary = Feature::kNo;   // HF's `partial_rotary_factor` counts
   Feature multipliers = Feature::kNo;      // embedding, attention, residual and logit multipliers (Granite)
   Feature tied_by_default = Feature::kNo;  // HF class default of tie_word_embeddings
   double local_theta = 0;                  // local layers rotate with this base and without scaling; 0: as the global ones

@@ -97,7 +97,13 @@ class Export(unittest.TestCase):
 
     def test_a_package_is_no_source(self):
         self.export(TINY / "quantized.gguf")
-        self.refused(self.out, self.d / "second.slm", 1, "model.slm", "cannot be the source of a package")
+        self.refused(self.out, self.d / "second.slm", 1, "model.slm", "a package")
+        for form in ("genai", "qdq"):
+            r = slm("export", self.out, "--to", form, "-o", self.d / form)
+            self.assertEqual((r.returncode, "a package" in r.stderr), (1, True), r.stderr)
+        for words in (("check", self.out, "--target", "webgpu"), ("quantize", self.out, "--losses", "q4_0")):
+            r = slm(*words)
+            self.assertEqual((r.returncode, "a package" in r.stderr), (1, True), r.stderr)
 
     def test_the_recipe_of_graphs_for_npus(self):
         """Printed without a model; what the manifest says was done is what is printed for the same options."""

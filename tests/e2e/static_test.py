@@ -100,11 +100,21 @@ class Static(unittest.TestCase):
         package = self.d / "package"
         package.mkdir()
         (package / "model.gguf").write_bytes(LLAMA.read_bytes())
-        shutil.copytree(self.d / "f32", package / "static")
+        for weights in ("f32", "w8"):  # the second needs a begin token, the GGUF file does not
+            shutil.copytree(self.d / weights, package / weights)
         made = slm("verify", package, "--record")
         self.assertEqual(made.returncode, 0, made.stderr)
         self.assertEqual(slm("verify", package, "--no-latency").returncode, 0)
-        self.assertIn("static", (package / "golden.json").read_text())
+        golden = (package / "golden.json").read_text()
+        self.assertTrue('"f32"' in golden and '"w8"' in golden, golden[:2000])
+        alone = slm("verify", self.d / "w8", "--record")
+        self.assertEqual(alone.returncode, 2, alone.stderr)
+        self.assertIn("--base", alone.stderr)
+
+    def test_bench_begins_as_the_folder_must(self):
+        run = slm("bench", self.d / "w8", "--pp", 40, "--ttft", 1, "--tg", 4, "-r", 1, "--json")
+        self.assertEqual(run.returncode, 0, run.stderr)
+        self.assertEqual([json.loads(line)["tokens"] for line in run.stdout.splitlines()], [40, 1, 4])
 
     def test_two_sessions_of_a_genai_folder(self):
         write_model(self.d / "wide")

@@ -9,6 +9,7 @@
 
 #include "base/cpu_features.h"
 #include "model/json.h"
+#include "onnx/static_folder/static_folder.h"
 #include "output_file.h"
 #include "prompt.h"
 #include "read_input.h"
@@ -50,8 +51,13 @@ std::vector<Message> MessagesOf(const nlohmann::json& line) {
   return messages;
 }
 
+void BeginWith(std::span<const int32_t> begin, std::vector<int32_t>* ids) {
+  if (ids->size() < begin.size() || !std::equal(begin.begin(), begin.end(), ids->begin())) ids->insert(ids->begin(), begin.begin(), begin.end());
+}
+
 // Lines of {"text"} or {"messages"}.
-Result<std::vector<std::vector<int32_t>>> PromptsOfFile(const Io& io, const std::string& path, const OpenedModel& m) {
+Result<std::vector<std::vector<int32_t>>> PromptsOfFile(const Io& io, const std::string& path, const OpenedModel& m,
+                                                        std::span<const int32_t> begin) {
   SLM_ASSIGN_OR_RETURN(const std::string text, ReadInputFile(io, path));
   std::vector<std::vector<int32_t>> prompts;
   int n_line = 0;
@@ -74,14 +80,31 @@ Result<std::vector<std::vector<int32_t>>> PromptsOfFile(const Io& io, const std:
       SLM_ASSIGN_OR_RETURN(ids, EncodeChat(m, messages));
     }
     if (ids.empty()) return bad;
+    BeginWith(begin, &ids);
     prompts.push_back(std::move(ids));
   }
   if (prompts.empty()) return Error(Code::kInvalidArgument, path + ": no prompts", "write an object a line");
   return prompts;
 }
 
+// What every sequence of the package's static graphs begins with; empty where there are none. Errors: kInvalidArgument (two beginnings).
+Result<std::vector<int32_t>> BeginOf(const Package& package) {
+  std::vector<int32_t> begin;
+  for (const std::string& name : package.models) {
+    const std::string path = package.folder + "/" + name;
+    if (!onnx::IsStaticFolder(path)) continue;
+    SLM_ASSIGN_OR_RETURN(const onnx::StaticFolder folder, onnx::ReadStaticFolder(path));
+    const auto& own = folder.manifest.prefix_tokens;
+    if (own.empty() || own == begin) continue;
+    if (!begin.empty())
+      return Error(Code::kInvalidArgument, path + ": begins with other tokens than another model of the package", "verify them apart");
+    begin = own;
+  }
+  return begin;
+}
+
 // Errors name the option's place when the prompts do not fit.
-Result<std::vector<eval::GoldenAnswer>> Record(Io& io, const VerifyOptions& o, GoldenFile* file) {
+Result<std::vector<eval::GoldenAnswer>> Record(Io& io, const VerifyOptions& o, std::span<const int32_t> begin, GoldenFile* file) {
   constexpr int kPromptRoom = 1024;  // tokens, for the user's prompts
   OpenOptions open = OpenOptionsFor(o, file->reference, static_cast<size_t>(o.n_steps + kPromptRoom));
   open.compute = file->compute;
@@ -90,10 +113,11 @@ Result<std::vector<eval::GoldenAnswer>> Record(Io& io, const VerifyOptions& o, G
   SLM_ASSIGN_OR_RETURN(const OpenedModel m, OpenModel(io, open));
   std::vector<std::vector<int32_t>> prompts;
   if (!o.prompts.empty()) {
-    SLM_ASSIGN_OR_RETURN(prompts, PromptsOfFile(io, o.prompts, m));
+    SLM_ASSIGN_OR_RETURN(prompts, PromptsOfFile(io, o.prompts, m, begin));
   } else {
     for (const char* text : kPrompts) {
       SLM_ASSIGN_OR_RETURN(auto ids, EncodeRaw(m, text, Special::kPlain));
+      BeginWith(begin, &ids);
       // A model of few tokens of context still gets the beginning.
       ids.resize(std::min(ids.size(), static_cast<size_t>(std::max(1, m.backend->capabilities().max_context - o.n_steps))));
       prompts.push_back(std::move(ids));
@@ -144,17 +168,25 @@ Result<int> RecordPackage(Io& io, const VerifyOptions& o, const Package& package
     return Error(Code::kNotFound, package.folder + ": no model in it", "a package holds GGUF files, .slm files or model folders");
   GoldenFile file;
   file.program = "slm " SLM_VERSION;
-  file.reference = package.folder + "/" + package.models[0];
+  // Graphs of fixed shapes cannot answer in float for the others.
+  const auto first = std::find_if(package.models.begin(), package.models.end(),
+                                  [&](const std::string& name) { return !onnx::IsStaticFolder(package.folder + "/" + name); });
   if (!o.base.empty()) {
     SLM_ASSIGN_OR_RETURN(file.reference, ResolveModel(io, o.base));
+  } else if (first != package.models.end()) {
+    file.reference = package.folder + "/" + *first;
+  } else {
+    return Error(Code::kInvalidArgument, package.folder + "/" + package.models[0] + ": only graphs of fixed shapes, which do not answer in float",
+                 "name the float model with --base");
   }
   file.compute = "f32";
   for (const std::string& name : package.models)
     SLM_RETURN_IF_ERROR(RefuseModelFile(package.file, package.folder + "/" + name, Neighbours::kSameExtension));
   SLM_RETURN_IF_ERROR(RefuseModelFile(package.file, file.reference, Neighbours::kSameExtension));
   SLM_RETURN_IF_ERROR(RefuseInput(package.file, o.prompts));
-  SLM_ASSIGN_OR_RETURN(file.answers, Record(io, o, &file));
-  file.reference = o.base.empty() ? package.models[0] : fs::path(file.reference).filename().string();
+  SLM_ASSIGN_OR_RETURN(const std::vector<int32_t> begin, BeginOf(package));
+  SLM_ASSIGN_OR_RETURN(file.answers, Record(io, o, begin, &file));
+  file.reference = o.base.empty() ? *first : fs::path(file.reference).filename().string();
   ordered_json list = ordered_json::array();
   for (const std::string& name : package.models) {
     SLM_ASSIGN_OR_RETURN(GoldenArtefact a, RecordArtefact(io, o, package, name, file));

@@ -88,6 +88,37 @@ TEST(HfConfig, Llama3RopeInBothSpellings) {
   }
 }
 
+// As LlamaConfig and Gemma3TextConfig of transformers 5.24 print `rope_parameters` for such files.
+TEST(HfConfig, OfTwoRopeObjectsTheOlderNameCounts) {
+  const Json linear = {{"rope_type", "linear"}, {"factor", 4.0}}, plain = {{"rope_type", "default"}, {"rope_theta", 500000.0}};
+  Json j = Llama();
+  j["rope_theta"] = 700000.0;
+  j["rope_scaling"] = linear;
+  j["rope_parameters"] = plain;
+  EXPECT_EQ(Read(j).rope.scaling, RopeScaling::kLinear);
+  EXPECT_EQ(Read(j).rope.factor, 4.0);
+  EXPECT_EQ(Read(j).rope.theta, 700000.0);
+  j["rope_scaling"] = Json::object();
+  EXPECT_EQ(Read(j).rope.scaling, RopeScaling::kNone);
+  EXPECT_EQ(Read(j).rope.theta, 500000.0);
+  Json gemma = As("Gemma3ForCausalLM", "gemma3_text");
+  gemma.erase("hidden_act");
+  gemma["rope_scaling"] = linear;
+  gemma["rope_parameters"] = {{"full_attention", plain}, {"sliding_attention", {{"rope_type", "default"}, {"rope_theta", 10000.0}}}};
+  const ModelConfig c = Read(gemma);
+  EXPECT_EQ(c.rope.scaling, RopeScaling::kLinear);
+  EXPECT_EQ(c.rope.theta, 500000.0);
+  EXPECT_EQ(c.rope_local.scaling, RopeScaling::kNone);
+}
+
+TEST(HfConfig, PartOfAHeadIsRotatedOnlyWhereTheModelDoesSo) {
+  Json j = Llama();
+  j["partial_rotary_factor"] = 0.5;
+  EXPECT_EQ(Refusal(j), "corrupt");
+  j["partial_rotary_factor"] = 1.0;
+  EXPECT_EQ(Read(j).rope.rotary_dim, 16);
+}
+
 TEST(HfConfig, LongRopeAttentionFactorIsThatOfPhi35Mini) {
   Json j = As("Phi3ForCausalLM", "phi3");
   j["max_position_embeddings"] = 131072;
