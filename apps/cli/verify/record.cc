@@ -52,7 +52,8 @@ std::vector<Message> MessagesOf(const nlohmann::json& line) {
 }
 
 void BeginWith(std::span<const int32_t> begin, std::vector<int32_t>* ids) {
-  if (ids->size() < begin.size() || !std::equal(begin.begin(), begin.end(), ids->begin())) ids->insert(ids->begin(), begin.begin(), begin.end());
+  if (ids->size() < begin.size() || !std::equal(begin.begin(), begin.end(), ids->begin()))
+    ids->insert(ids->begin(), begin.begin(), begin.end());
 }
 
 // Lines of {"text"} or {"messages"}.
@@ -176,7 +177,8 @@ Result<int> RecordPackage(Io& io, const VerifyOptions& o, const Package& package
   } else if (first != package.models.end()) {
     file.reference = package.folder + "/" + *first;
   } else {
-    return Error(Code::kInvalidArgument, package.folder + "/" + package.models[0] + ": only graphs of fixed shapes, which do not answer in float",
+    return Error(Code::kInvalidArgument,
+                 package.folder + "/" + package.models[0] + ": only graphs of fixed shapes, which do not answer in float",
                  "name the float model with --base");
   }
   file.compute = "f32";

@@ -95,7 +95,11 @@ Status ReadRope(const Json& config, const Architecture& arch, ModelConfig* c) {
   SLM_ASSIGN_OR_RETURN(const Json* local, Keys(flat).Object("sliding_attention"));
   const bool nested = global || local;
   RopeConfig base = c->rope;
-  SLM_RETURN_IF_ERROR(ReadParameters(keys, global ? *global : nested ? none : flat, arch.partial_rotary, c->head_dim, c->max_context, &c->rope));
+  SLM_RETURN_IF_ERROR(ReadParameters(keys,
+                                     global   ? *global
+                                     : nested ? none
+                                              : flat,
+                                     arch.partial_rotary, c->head_dim, c->max_context, &c->rope));
   if (!nested && arch.local_theta == 0) {
     c->rope_local = c->rope;
     return Ok();
