@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "importer/flatten.h"
 #include "importer/walk.h"
 #include "model/quoted.h"
 
@@ -29,11 +30,10 @@ bool IsWhole(onnx::ElementType t) { return t == onnx::ElementType::kInt64 || t =
 
 class Interpreter {
  public:
-  Interpreter(const std::shared_ptr<const onnx::Model>& m, const Naming& naming, int64_t longest)
+  Interpreter(const std::shared_ptr<onnx::Model>& m, const Naming& naming, int64_t longest)
       : m_(*m), naming_(naming), w_(m, longest) {}
 
   Status Run() {
-    if (!m_.functions.empty()) return Refuse("the file has functions of its own (" + Quoted(m_.functions[0].name) + ")");
     if (!m_.graph.sparse_initializers.empty()) return Refuse("sparse weights");
     for (const onnx::Tensor& t : m_.graph.initializers) {
       auto v = std::make_shared<Value>();
@@ -205,11 +205,13 @@ int NumberIn(const std::string& name, const std::string& pattern) {
   return error == std::errc() && stop == end && number >= 0 ? number : -1;
 }
 
-Result<Interpreted> InterpretDecoder(std::shared_ptr<const onnx::Model> m, const Naming& naming, int64_t longest) {
+Result<Interpreted> InterpretDecoder(std::shared_ptr<const onnx::Model> file, const Naming& naming, int64_t longest) {
+  SLM_ASSIGN_OR_RETURN(std::shared_ptr<onnx::Model> m, Flatten(std::move(file)));
   Interpreter i(m, naming, longest);
   SLM_RETURN_IF_ERROR(i.Run());
   SLM_ASSIGN_OR_RETURN(Facts facts, i.FactsOfGraph());
   Walk& w = i.walk();
+  facts.most_positions = w.most_total;
   std::vector<RopeTable> tables = w.emit.TakeTables();
   for (const RopeTable& t : tables) {
     const auto rows = static_cast<int64_t>(t.cos_rows.size()) / t.half;

@@ -154,18 +154,19 @@ struct Held {
 
 // One side of a rotation as rows [context, half]. The values of short calls must be the same: rows that change with the length of the
 // call are no table.
-Result<std::vector<float>> RowsOf(const Decoder& d, const std::string& value, int64_t half, int context, Work& work) {
+Result<std::vector<float>> RowsOf(const Decoder& d, const std::string& value, const RopeTable& table, int context, Work& work) {
+  const int64_t half = table.half, columns = table.columns;
   SLM_ASSIGN_OR_RETURN(const Array all, d.calls.Evaluate(value, {0, context}, d.values, work));
-  if (all.size() != context * 2 * half)
+  if (all.size() != context * columns)
     return Error(Code::kUnsupported, "value '" + value + "' is no table of rotations", "run the model with ONNX Runtime");
   std::vector<float> rows;
   for (int64_t p = 0; p < context; ++p)
-    for (int64_t i = 0; i < half; ++i) rows.push_back(static_cast<float>(NumberAt(all, p * 2 * half + i)));
+    for (int64_t i = 0; i < half; ++i) rows.push_back(static_cast<float>(NumberAt(all, p * columns + i)));
   const auto& probes = d.calls.probes();
   for (size_t k = 0; k < probes.size(); ++k)
     for (int64_t t = 0; t < probes[k].tokens && probes[k].past + t < context; ++t)
       for (int64_t i = 0; i < half; ++i)
-        if (static_cast<float>(NumberAt(d.values.at(value)->at[k], t * 2 * half + i)) !=
+        if (static_cast<float>(NumberAt(d.values.at(value)->at[k], t * columns + i)) !=
             rows[static_cast<size_t>((probes[k].past + t) * half + i)])
           return Error(Code::kUnsupported, "value '" + value + "': rotations that change with the length of the call",
                        "use a smaller --ctx");
@@ -229,7 +230,7 @@ Result<graph::Graph> BuildGraph(const ImportedModel& m, int max_context) {
       if (!in_file.empty()) {
         constant->data.assign(in_file.begin(), in_file.begin() + static_cast<std::ptrdiff_t>(max_context * t.half));
       } else {
-        auto rows = RowsOf(d, is_cos ? t.cos_value : t.sin_value, t.half, max_context, work);
+        auto rows = RowsOf(d, is_cos ? t.cos_value : t.sin_value, t, max_context, work);
         if (!rows.ok()) return rows.error().At(m.model->path);
         constant->data = rows.Take();
       }
