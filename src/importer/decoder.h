@@ -42,7 +42,14 @@ struct Interpreted {
   Facts facts;
 };
 
-// The whole graph of `m`; `longest`: the context that the folder states. Errors: as Import, without the file.
-Result<Interpreted> InterpretDecoder(std::shared_ptr<const onnx::Model> file, const Naming& naming, int64_t longest);
+// What stands beside the graph; heads and width of the cache count where the graph leaves them open, 0: not stated.
+struct Stated {
+  Naming naming;
+  int64_t longest = 0;  // the context
+  int64_t n_kv_heads = 0, head_dim = 0;
+};
+
+// The whole graph of `file`. Errors: as Import, without the file.
+Result<Interpreted> InterpretDecoder(std::shared_ptr<const onnx::Model> file, const Stated& stated);
 
 }  // namespace slm::importer

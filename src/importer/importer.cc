@@ -31,7 +31,7 @@ struct Source {
   std::string format = "onnx", type, name;
   int context = 0;
   std::vector<int32_t> bos, eos;
-  Naming naming;
+  Stated stated;
 };
 
 bool Exists(const fs::path& p) {
@@ -65,7 +65,8 @@ Status ReadGenAi(Source* s) {
   s->bos.assign(c.bos_ids.begin(), c.bos_ids.end());
   s->eos.assign(c.eos_ids.begin(), c.eos_ids.end());
   if (s->file.empty()) s->file = (fs::path(s->folder) / c.files[0].name).string();
-  s->naming = c.names;
+  s->stated.naming = c.names;
+  s->stated.n_kv_heads = c.n_kv_heads, s->stated.head_dim = c.head_dim;
   return Ok();
 }
 
@@ -81,6 +82,14 @@ Status ReadConfig(Source* s) {
     const Keys keys(inner ? *inner : root);
     SLM_RETURN_IF_ERROR(keys.Int("max_position_embeddings", &s->context));
     SLM_RETURN_IF_ERROR(Keys(root).Text("_name_or_path", &s->name));
+    int heads = 0, kv_heads = 0, width = 0, hidden = 0;
+    for (const auto& [key, out] : {std::pair<const char*, int*>{"num_attention_heads", &heads},
+                                   {"num_key_value_heads", &kv_heads},
+                                   {"head_dim", &width},
+                                   {"hidden_size", &hidden}})
+      SLM_RETURN_IF_ERROR(keys.Int(key, out));
+    s->stated.n_kv_heads = kv_heads > 0 ? kv_heads : heads;
+    s->stated.head_dim = width > 0 ? width : heads > 0 ? hidden / heads : 0;
     return keys.Text("model_type", &s->type);
   };
   if (const Status status = read(); !status.ok()) return status.error().At(s->folder + ": config.json");
@@ -189,7 +198,7 @@ Result<std::string> GraphFile(const std::string& path) {
 }
 
 Result<ImportedModel> Import(const std::string& path) {
-  SLM_ASSIGN_OR_RETURN(const Source s, Find(path));
+  SLM_ASSIGN_OR_RETURN(Source s, Find(path));
   SLM_ASSIGN_OR_RETURN(onnx::Model read, onnx::ReadModel(s.file));
   auto file = std::make_shared<onnx::Model>(std::move(read));
   auto held = std::make_shared<Held>();
@@ -200,8 +209,8 @@ Result<ImportedModel> Import(const std::string& path) {
   m->files = std::move(file->maps);
   m->file_bytes = file->file_bytes;
   for (const onnx::ExternalFile& f : file->external_files) m->file_bytes += f.bytes;
-  const int longest = std::clamp(s.context > 0 ? s.context : kUsualContext, 1, kMostContext);
-  auto interpreted = InterpretDecoder(file, s.naming, longest);
+  s.stated.longest = std::clamp(s.context > 0 ? s.context : kUsualContext, 1, kMostContext);
+  auto interpreted = InterpretDecoder(file, s.stated);
   if (!interpreted.ok()) return interpreted.error().At(s.file);
   Interpreted i = interpreted.Take();
   FillConfig(s, i.facts, &m->config);

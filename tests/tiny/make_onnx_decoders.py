@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import onnxruntime
-from onnx import TensorProto, helper, numpy_helper, save
+from onnx import AttributeProto, TensorProto, helper, numpy_helper, save
 
 HERE = Path(__file__).parent
 OUT = HERE / "onnx_decoders"
@@ -43,7 +43,7 @@ class Graph:
     def __init__(self, name, folder):
         self.name, self.w = name, tensors(HERE / "models" / folder)
         self.c = json.loads((HERE / "models" / folder / "config.json").read_text())
-        self.nodes, self.weights, self.inputs, self.outputs, self.known = [], [], [], [], set()
+        self.nodes, self.weights, self.inputs, self.outputs, self.known, self.functions = [], [], [], [], set(), []
         c = self.c
         self.layers, self.heads, self.kv = c["num_hidden_layers"], c["num_attention_heads"], c["num_key_value_heads"]
         self.width, self.e = c.get("head_dim") or c["hidden_size"] // c["num_attention_heads"], c["hidden_size"]
@@ -87,7 +87,8 @@ class Graph:
         folder.mkdir(parents=True)
         graph = helper.make_graph(self.nodes, "main_graph", self.inputs, self.outputs, self.weights)
         opsets = [helper.make_opsetid("", opset)] + ([helper.make_opsetid("com.microsoft", 1)] if microsoft else [])
-        model = helper.make_model(graph, opset_imports=opsets, ir_version=10, producer_name="tests")
+        opsets += [helper.make_opsetid("tests", 1)] if self.functions else []
+        model = helper.make_model(graph, opset_imports=opsets, ir_version=10, producer_name="tests", functions=self.functions)
         save(model, str(folder / "model.onnx"), save_as_external_data=microsoft, location="model.onnx.data", size_threshold=512)
         for name, content in config.items():
             (folder / name).write_text(json.dumps(content, indent=1) + "\n")
@@ -360,6 +361,13 @@ class Plain(Graph):
         y = self.step("Reshape", [y, self.step("Concat", [two, self.ints(-1)], axis=0)])
         return self.product(y, f"{p}.o_proj")
 
+    opset, microsoft = 21, False
+
+    def mlp(self, p, h):
+        gate = self.product(h, p + ".mlp.gate_proj")
+        act = self.step("Gelu", [gate], approximate="tanh") if self.gemma else self.step("Mul", [gate, self.step("Sigmoid", [gate])])
+        return self.product(self.step("Mul", [act, self.product(h, p + ".mlp.up_proj")]), p + ".mlp.down_proj")
+
     def build(self):
         value = helper.make_tensor_value_info
         self.inputs = [value("input_ids", TensorProto.INT64, ["batch_size", "sequence_length"]),
@@ -377,9 +385,7 @@ class Plain(Graph):
             y = self.attention(i, self.norm(p + ".input_layernorm", x), cos, sin, masks[1 if local else 0])
             x = self.step("Add", [x, self.norm(p + ".post_attention_layernorm", y) if self.gemma else y])
             h = self.norm(p + (".pre_feedforward_layernorm" if self.gemma else ".post_attention_layernorm"), x)
-            gate = self.product(h, p + ".mlp.gate_proj")
-            act = self.step("Gelu", [gate], approximate="tanh") if self.gemma else self.step("Mul", [gate, self.step("Sigmoid", [gate])])
-            y = self.product(self.step("Mul", [act, self.product(h, p + ".mlp.up_proj")]), p + ".mlp.down_proj")
+            y = self.mlp(p, h)
             x = self.step("Add", [x, self.norm(p + ".post_feedforward_layernorm", y) if self.gemma else y])
         h = self.norm("norm", x)
         head = self.const("lm_head.weight", self.w["lm_head.weight"].T) if "lm_head.weight" in self.w else self.step("Transpose", [table], perm=[1, 0])
@@ -390,7 +396,123 @@ class Plain(Graph):
         else:
             self.step("MatMul", [h, head], "/lm_head/MatMul", outputs=["logits"])
         keys = ("model_type", "max_position_embeddings", "bos_token_id", "eos_token_id", "vocab_size")
-        return self.write(21, False, {"config.json": {k: self.c[k] for k in keys}})
+        return self.write(self.opset, self.microsoft, {"config.json": {k: self.c[k] for k in keys}})
+
+
+class Operators(Plain):
+    """ONNX's own operators of sets 23 and 24: RMSNormalization, RotaryEmbedding with tables of the call, Attention with a past; what is
+    multiplied stands in functions of the file, one in the other."""
+    opset, microsoft = 24, False
+
+    def norm(self, name, x):
+        if not self.functions:
+            self.functions = self.own_functions()
+        return self.step("Norm", [x, self.const(name + ".weight", self.w[name + ".weight"])], "/" + name, "tests", eps=self.c["rms_norm_eps"])
+
+    def halves(self):
+        freq = self.c.get("rope_theta", 10000.0) ** -(np.arange(0, self.width, 2) / self.width)
+        angle = np.arange(self.c["max_position_embeddings"])[:, None] * freq
+        return self.const("cos_cache", np.cos(angle).astype(np.float32)), self.const("sin_cache", np.sin(angle).astype(np.float32))
+
+    def tables(self):
+        return [self.step("Gather", [t, "position_ids"], axis=0) for t in self.halves()]
+
+    def masks(self):
+        return [None, None]
+
+    def rows(self, i, x):
+        return [self.product(x, f"layers.{i}.self_attn.{m}_proj") for m in "qkv"]
+
+    def attention(self, i, x, cos, sin, mask):
+        p = f"layers.{i}.self_attn"
+        q, k, v = self.rows(i, x)
+        q, k = (self.step("RotaryEmbedding", [y, cos, sin], num_heads=n) for y, n in ((q, self.heads), (k, self.kv)))
+        y = self.step("Attention", [q, k, v, "", f"past_key_values.{i}.key", f"past_key_values.{i}.value"], f"/{p}/Attention",
+                      outputs=[f"/{p}/y", f"present.{i}.key", f"present.{i}.value"], q_num_heads=self.heads, kv_num_heads=self.kv, is_causal=1)
+        return self.product(y, f"{p}.o_proj")
+
+    def mlp(self, p, h):
+        gate, up = (self.const(f"onnx::{p}.mlp.{m}_proj", self.w[f"{p}.mlp.{m}_proj.weight"].T) for m in ("gate", "up"))
+        return self.product(self.step("Gated", [h, gate, up], f"/{p}/mlp", "tests"), f"{p}.mlp.down_proj")
+
+    def own_functions(self):
+        """One with an attribute of its caller, and one that calls another."""
+        opsets = [helper.make_opsetid("", self.opset), helper.make_opsetid("tests", 1)]
+        norm = helper.make_node("RMSNormalization", ["x", "w"], ["y"], axis=-1)
+        norm.attribute.append(helper.make_attribute_ref("epsilon", AttributeProto.FLOAT, ref_attr_name="eps"))
+        silu = [helper.make_node("Sigmoid", ["x"], ["s"]), helper.make_node("Mul", ["x", "s"], ["y"], name="times")]
+        gated = [helper.make_node("MatMul", ["x", "gate"], ["g"]), helper.make_node("Silu", ["g"], ["a"], domain="tests"),
+                 helper.make_node("MatMul", ["x", "up"], ["u"], name="up"), helper.make_node("Mul", ["a", "u"], ["y"])]
+        return [helper.make_function("tests", "Norm", ["x", "w"], ["y"], [norm], opsets, ["eps"]),
+                helper.make_function("tests", "Silu", ["x"], ["y"], silu, opsets),
+                helper.make_function("tests", "Gated", ["x", "gate", "up"], ["y"], gated, opsets)]
+
+
+class Masked(Operators):
+    """Attention [1, H, T, D] with the cache joined before it, masks as numbers or truth, with a window and a soft cap."""
+    opset = 23
+
+    def norm(self, name, x):
+        w = self.const(name + ".weight", self.w[name + ".weight"] + 1)  # gemma's norms count from 1
+        return self.step("RMSNormalization", [x, w], "/" + name, epsilon=self.c["rms_norm_eps"])
+
+    def tables(self):
+        return self.halves()
+
+    masks, mlp = Plain.masks, Plain.mlp
+
+    def attention(self, i, x, cos, sin, mask):
+        p = f"layers.{i}.self_attn"
+        q, k, v = (self.step("Transpose", [self.step("Reshape", [y, self.ints(0, 0, n, self.width)])], perm=[0, 2, 1, 3])
+                   for y, n in zip(self.rows(i, x), (self.heads, self.kv, self.kv)))
+        q, k = (self.step("RotaryEmbedding", [y, cos, sin, "position_ids"]) for y in (q, k))
+        k = self.step("Concat", [f"past_key_values.{i}.key", k], outputs=[f"present.{i}.key"], axis=2)
+        v = self.step("Concat", [f"past_key_values.{i}.value", v], outputs=[f"present.{i}.value"], axis=2)
+        if i % 2:
+            k, v = self.repeat(k), self.repeat(v)
+            mask = self.step("Equal", [mask, self.number(0.0)])
+        y = self.step("Attention", [q, k, v, mask], f"/{p}/Attention", scale=float(self.c["query_pre_attn_scalar"]) ** -0.5,
+                      softcap=float(self.c["attn_logit_softcapping"]))
+        y = self.step("Reshape", [self.step("Transpose", [y], perm=[0, 2, 1, 3]), self.ints(0, 0, -1)])
+        return self.product(y, f"{p}.o_proj")
+
+
+class Branching(Operators):
+    """com.microsoft's MultiHeadAttention with a bias and a past; tables of rotations chosen by an If, as LongRoPE is written."""
+    opset, microsoft, threshold = 21, True, 40
+
+    def __init__(self, name, folder):
+        super().__init__(name, folder)
+        for i in range(self.layers):  # as many heads of keys as of queries
+            for m in "kv":
+                key = f"layers.{i}.self_attn.{m}_proj.weight"
+                self.w[key] = np.repeat(self.w[key].reshape(self.kv, self.width, -1), self.heads // self.kv, 0).reshape(-1, self.e)
+        self.kv = self.heads
+
+    norm, masks, mlp = Plain.norm, Plain.masks, Plain.mlp
+
+    def tables(self):
+        total = self.step("Gather", [self.step("Shape", ["attention_mask"]), self.const("one", np.array(1, np.int64))], axis=0)
+        longer = self.step("Greater", [total, self.const("threshold", np.array(self.threshold, np.int64))])
+        branches = {}
+        for branch, factor in (("then_branch", 4.0), ("else_branch", 1.0)):
+            freq = self.c.get("rope_theta", 10000.0) ** -(np.arange(0, self.width, 2) / self.width)
+            angle = np.arange(self.c["max_position_embeddings"] if factor > 1 else self.threshold)[:, None] * freq / factor
+            nodes = [helper.make_node("Constant", [], [f"{f.__name__}_{branch}"], value=numpy_helper.from_array(f(angle).astype(np.float32))) for f in (np.cos, np.sin)]
+            outs = [helper.make_tensor_value_info(n.output[0], TensorProto.FLOAT, angle.shape) for n in nodes]
+            branches[branch] = helper.make_graph(nodes, branch, [], outs)
+        self.step("If", [longer], "/rope/If", outputs=["cos_cache", "sin_cache"], **branches)
+        return ["cos_cache", "sin_cache"]
+
+    def attention(self, i, x, cos, sin, mask):
+        p = f"layers.{i}.self_attn"
+        q, k, v = self.rows(i, x)
+        q, k = (self.step("RotaryEmbedding", [y, "position_ids", cos, sin], domain="com.microsoft", num_heads=self.heads if i else 0) for y in (q, k))
+        bias = self.const(f"{p}.bias", np.random.default_rng(i).standard_normal(3 * self.heads * self.width).astype(np.float32) / 4)
+        inputs = [q, k, v, bias, "", "" if i else mask, f"past_key_values.{i}.key", f"past_key_values.{i}.value"]
+        y = self.step("MultiHeadAttention", inputs, f"/{p}/MultiHeadAttention", "com.microsoft",
+                      [f"/{p}/y", f"present.{i}.key", f"present.{i}.value"], num_heads=self.heads, unidirectional=i)
+        return self.product(y, f"{p}.o_proj")
 
 
 if __name__ == "__main__":
@@ -401,6 +523,9 @@ if __name__ == "__main__":
              Builder("builder_f16", "qwen3", kind=np.float16).build(),
              Plain("plain_f32", "llama").build(),
              Plain("plain_codes", "llama_bias", codes=True).build(),
-             Plain("plain_gemma2", "gemma2").build()]
+             Plain("plain_gemma2", "gemma2").build(),
+             Operators("operators_24", "llama").build(),
+             Masked("operators_23", "gemma2").build(),
+             Branching("branching", "llama").build()]
     lines = ",\n".join("  " + json.dumps(c) for c in cases)
     (OUT / "expected.json").write_text('{"cases": [\n' + lines + "\n]}\n")
