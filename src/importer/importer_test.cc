@@ -66,7 +66,7 @@ TEST_P(OnnxDecoder, HasTheLogitsOfOnnxRuntime) {
   EXPECT_EQ(config.d_model, 32);
   EXPECT_EQ(config.d_ff, 48);
   EXPECT_EQ(static_cast<size_t>(config.vocab_size), c.vocab);
-  EXPECT_EQ(config.max_context, 64);
+  EXPECT_EQ(config.max_context, c.name == "branching" ? 40 : 64);  // where its If chooses other tables
   auto g = BuildGraph(m.value(), 40);
   ASSERT_TRUE(g.ok()) << g.error().message();
   EXPECT_LE(Error(graph::testing::Interpreter(g.value()).Run(c.prompt), c), c.tolerance);

@@ -153,15 +153,16 @@ Result<Values> GatherBlockQuantizedNode(const Call& c) {
       return c.Refuse(fmt::format("input {} is no weight of the file", i));
     *part = p->weight->values;
   }
-  if (v.codes->dims.size() != 2) return c.Refuse("a table that is no matrix");
+  const Dims dims = c.in[0]->weight->dims();  // perhaps of a head's codes, seen as a matrix
+  if (dims.size() != 2) return c.Refuse("a table that is no matrix");
   SLM_ASSIGN_OR_RETURN(const size_t quantized, AxisOf(c.Int("quantize_axis", 1), 2));
   SLM_ASSIGN_OR_RETURN(const size_t gathered, AxisOf(c.Int("gather_axis", 0), 2));
   if (quantized != 1 || gathered != 0) return c.Refuse("blocks along other than the columns");
   v.bits = v.codes->type == onnx::ElementType::kUint8 ? c.Int("bits", 4) : 4;
   if (v.bits != 2 && v.bits != 4 && v.bits != 8) return c.Refuse(fmt::format("codes of {} bits", v.bits));
   v.block = c.Int("block_size", 128);
-  v.n = v.codes->dims[0];
-  v.k = v.codes->type == onnx::ElementType::kUint8 ? v.codes->dims[1] * 8 / v.bits : v.codes->dims[1];
+  v.n = dims[0];
+  v.k = v.codes->type == onnx::ElementType::kUint8 ? dims[1] * 8 / v.bits : dims[1];
   SLM_ASSIGN_OR_RETURN(const model::Tensor* table, c.w.emit.weights().Blocked(v));
   return Embed(c, table, *ids);
 }
