@@ -7,7 +7,7 @@
 namespace slm::importer {
 namespace {
 
-constexpr int kMostBranches = 64;   // of a file; each moves the nodes behind it
+constexpr int kMostBranches = 64;  // of a file; each moves the nodes behind it
 
 Error Refuse(const std::string& what) {
   return Error(Code::kUnsupported, what, "export the model without the If, or run it with ONNX Runtime");

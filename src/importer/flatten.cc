@@ -227,8 +227,7 @@ Status TakeBranch(onnx::Graph& g, size_t at, Branch which) {
     return Error(Code::kCorrupt, fmt::format("{} is missing, or of other outputs than its node", name), "export or fetch the file again");
   std::vector<Node> nodes = branch->graphs[0].nodes;
   for (size_t i = 0; i < node.outputs.size(); ++i)
-    if (!node.outputs[i].empty())
-      nodes.push_back(Identity(Prefix(node, "If", ""), branch->graphs[0].outputs[i].name, node.outputs[i]));
+    if (!node.outputs[i].empty()) nodes.push_back(Identity(Prefix(node, "If", ""), branch->graphs[0].outputs[i].name, node.outputs[i]));
   g.nodes.erase(g.nodes.begin() + static_cast<std::ptrdiff_t>(at));
   g.nodes.insert(g.nodes.begin() + static_cast<std::ptrdiff_t>(at), std::make_move_iterator(nodes.begin()),
                  std::make_move_iterator(nodes.end()));

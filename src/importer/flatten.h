@@ -1,5 +1,5 @@
-// An ONNX file as one list of nodes, for the walk: calls of the file's own functions are replaced by the nodes of the function, and what the
-// branches of an If make has names of its own, so that a branch can stand in the place of its node. ONNX's IR.md says what names mean.
+// An ONNX file as one list of nodes, for the walk: calls of the file's own functions are replaced by the nodes of the function, and what
+// the branches of an If make has names of its own, so that a branch can stand in the place of its node. ONNX's IR.md says what names mean.
 #pragma once
 #include <memory>
 

@@ -249,7 +249,8 @@ Status WalkNodes(Walk& w) {
     for (const std::string& name : n.inputs) {
       const auto at = w.values.find(name);
       if (!name.empty() && at == w.values.end())
-        return Error(Code::kCorrupt, Place(n, i) + ": input " + Quoted(name) + " has no value", "the file is damaged: export or fetch it again");
+        return Error(Code::kCorrupt, Place(n, i) + ": input " + Quoted(name) + " has no value",
+                     "the file is damaged: export or fetch it again");
       c.in.push_back(name.empty() ? nullptr : at->second);
     }
     auto made = Interpret(c);

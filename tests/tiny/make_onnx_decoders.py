@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Writes tests/tiny/onnx_decoders: decoders in ONNX as other software writes them, with logits of ONNX Runtime.
+"""Writes tests/tiny/onnx_decoders, and seeds of importer_fuzz: decoders in ONNX as other software writes them, with logits of ONNX Runtime.
 
-Run by hand; no test needs Python. Needs numpy, onnx, onnxruntime. The weights are those of tests/tiny/models; the graphs follow two published patterns:
-ONNX Runtime GenAI's model builder (MatMulNBits, GroupQueryAttention, lengths from the attention mask), and plain exports of transformers
-(norms, rotation and attention in single steps). expected.json has one entry a case: prompt, rows, vocabulary and the file of the logits
+Run by hand; no test needs Python. Needs numpy, onnx, onnxruntime. The weights are those of tests/tiny/models; the graphs follow published patterns:
+ONNX Runtime GenAI's model builder (MatMulNBits, GroupQueryAttention, lengths from the attention mask), plain exports of transformers
+(norms, rotation and attention in single steps), and those with ONNX's own operators of attention, functions and branches. expected.json has one entry a case: prompt, rows, vocabulary and the file of the logits
 [rows, vocabulary] f32 of the prompt's last positions.
 """
 import json
@@ -17,6 +17,7 @@ from onnx import AttributeProto, TensorProto, helper, numpy_helper, save
 
 HERE = Path(__file__).parent
 OUT = HERE / "onnx_decoders"
+CORPUS = HERE.parent / "corpus/importer_fuzz"
 ROWS = 6
 
 
@@ -37,12 +38,30 @@ def tensors(folder):
     return out
 
 
+SMALL = {"model_type": "gemma2", "vocab_size": 12, "hidden_size": 8, "head_dim": 4, "num_hidden_layers": 2, "num_attention_heads": 2,
+         "num_key_value_heads": 1, "intermediate_size": 8, "max_position_embeddings": 16, "rms_norm_eps": 1e-5, "sliding_window": 3,
+         "query_pre_attn_scalar": 4, "attn_logit_softcapping": 2.0, "final_logit_softcapping": 3.0, "bos_token_id": 1, "eos_token_id": 2}
+
+
+def small(c):
+    """Weights of a seed for the fuzzer."""
+    e, f, q, kv = c["hidden_size"], c["intermediate_size"], *(c[k] * c["head_dim"] for k in ("num_attention_heads", "num_key_value_heads"))
+    shapes = {"embed_tokens": (c["vocab_size"], e), "norm": (e,)}
+    for i in range(c["num_hidden_layers"]):
+        norms = ("input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm")
+        shapes |= {f"layers.{i}.{n}": (e,) for n in norms}
+        shapes |= {f"layers.{i}.self_attn.{m}_proj": s for m, s in (("q", (q, e)), ("k", (kv, e)), ("v", (kv, e)), ("o", (e, q)))}
+        shapes |= {f"layers.{i}.mlp.{m}_proj": s for m, s in (("gate", (f, e)), ("up", (f, e)), ("down", (e, f)))}
+    rng = np.random.default_rng(1)
+    return {k + ".weight": rng.standard_normal(s).astype(np.float32) for k, s in shapes.items()}
+
+
 class Graph:
     """Nodes and weights of one model; `step` names its result."""
 
     def __init__(self, name, folder):
-        self.name, self.w = name, tensors(HERE / "models" / folder)
-        self.c = json.loads((HERE / "models" / folder / "config.json").read_text())
+        self.name, self.w = name, small(SMALL) if folder == "small" else tensors(HERE / "models" / folder)
+        self.c = SMALL if folder == "small" else json.loads((HERE / "models" / folder / "config.json").read_text())
         self.nodes, self.weights, self.inputs, self.outputs, self.known, self.functions = [], [], [], [], set(), []
         c = self.c
         self.layers, self.heads, self.kv = c["num_hidden_layers"], c["num_attention_heads"], c["num_key_value_heads"]
@@ -82,13 +101,16 @@ class Graph:
                 self.outputs.append(value(f"present.{i}.{what}", kind, ["batch_size", self.kv, symbol_total, self.width]))
         self.outputs.insert(0, value("logits", kind, ["batch_size", "sequence_length", self.c["vocab_size"]]))
 
-    def write(self, opset, microsoft, config):
-        folder = OUT / self.name
-        folder.mkdir(parents=True)
+    def model(self, opset, microsoft):
         graph = helper.make_graph(self.nodes, "main_graph", self.inputs, self.outputs, self.weights)
         opsets = [helper.make_opsetid("", opset)] + ([helper.make_opsetid("com.microsoft", 1)] if microsoft else [])
         opsets += [helper.make_opsetid("tests", 1)] if self.functions else []
-        model = helper.make_model(graph, opset_imports=opsets, ir_version=10, producer_name="tests", functions=self.functions)
+        return helper.make_model(graph, opset_imports=opsets, ir_version=10, producer_name="tests", functions=self.functions)
+
+    def write(self, opset, microsoft, config):
+        folder = OUT / self.name
+        folder.mkdir(parents=True)
+        model = self.model(opset, microsoft)
         save(model, str(folder / "model.onnx"), save_as_external_data=microsoft, location="model.onnx.data", size_threshold=512)
         for name, content in config.items():
             (folder / name).write_text(json.dumps(content, indent=1) + "\n")
@@ -262,7 +284,7 @@ class Plain(Graph):
 
     def __init__(self, name, folder, codes=False):
         super().__init__(name, folder)
-        self.codes, self.gemma = codes, "gemma" in folder
+        self.codes, self.gemma = codes, "gemma" in self.c["model_type"]
 
     def product(self, x, name):
         w = self.w[name + ".weight"]
@@ -479,10 +501,11 @@ class Masked(Operators):
 
 class Branching(Operators):
     """com.microsoft's MultiHeadAttention with a bias and a past; tables of rotations chosen by an If, as LongRoPE is written."""
-    opset, microsoft, threshold = 21, True, 40
+    opset, microsoft = 21, True
 
     def __init__(self, name, folder):
         super().__init__(name, folder)
+        self.threshold = self.c["max_position_embeddings"] * 5 // 8
         for i in range(self.layers):  # as many heads of keys as of queries
             for m in "kv":
                 key = f"layers.{i}.self_attn.{m}_proj.weight"
@@ -515,7 +538,14 @@ class Branching(Operators):
         return self.product(y, f"{p}.o_proj")
 
 
+def seed(g):
+    g.write = lambda opset, microsoft, config: (CORPUS / g.name).write_bytes(g.model(opset, microsoft).SerializeToString())
+    g.build()
+
+
 if __name__ == "__main__":
+    for seeded in (Operators("operators_24", "small"), Masked("operators_23", "small"), Branching("branching", "small")):
+        seed(seeded)
     shutil.rmtree(OUT, ignore_errors=True)
     OUT.mkdir()
     cases = [Builder("builder_int4", "llama3_rope", bits=4, pack=True).build(),

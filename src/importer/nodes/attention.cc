@@ -213,8 +213,8 @@ Result<Values> AttentionNode(const Call& c) {
 
 // com.microsoft's, of as many heads of keys as of queries; its layout is in ONNX Runtime's docs/ContribOperators.md.
 Result<Values> MultiHeadAttentionNode(const Call& c) {
-  for (const auto& [i, what] : {std::pair<size_t, const char*>{8, "a cache longer than the sequence (past_sequence_length)"},
-                                {9, "beams (cache_indirection)"}})
+  for (const auto& [i, what] :
+       {std::pair<size_t, const char*>{8, "a cache longer than the sequence (past_sequence_length)"}, {9, "beams (cache_indirection)"}})
     if (c.Optional(i)) return c.Refuse(what);
   Attending a;
   SLM_ASSIGN_OR_RETURN(a.q, c.In(0));

@@ -21,7 +21,8 @@ ValuePtr Present(const Value& past, graph::ValueId id);
 enum class Seen : uint8_t { kYes, kNo, kPartly };
 using SeenAt = std::function<Seen(size_t probe, int64_t token, int64_t slot)>;
 enum class Length : uint8_t { kWhole, kMayBeShorter };  // of a mask's last dimension; what is missing is not seen
-// `mask` of the calls, [.., T or 1, slots]: truth, whole numbers, or what is added to the scores; it outlives the result. Errors: kUnsupported.
+// `mask` of the calls, [.., T or 1, slots]: truth, whole numbers, or what is added to the scores; it outlives the result. Errors:
+// kUnsupported.
 Result<SeenAt> SeenThrough(const Call& c, const Value& mask, Length length);
 // In every probed call each token must see itself and what came before it, perhaps of a window, whose width is returned; 0: of everything.
 // Errors: kUnsupported.
