@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import onnxruntime
-from onnx import AttributeProto, TensorProto, helper, numpy_helper, save
+from onnx import AttributeProto, TensorProto, helper, load, numpy_helper, save
 
 HERE = Path(__file__).parent
 OUT = HERE / "onnx_decoders"
@@ -114,7 +114,14 @@ class Graph:
         save(model, str(folder / "model.onnx"), save_as_external_data=microsoft, location="model.onnx.data", size_threshold=512)
         for name, content in config.items():
             (folder / name).write_text(json.dumps(content, indent=1) + "\n")
-        return self.logits(folder)
+        case = self.logits(folder)
+        if self.name == "builder_window":  # how the cache is kept, not what is computed; it would want past and present in one memory
+            model = load(str(folder / "model.onnx"), load_external_data=False)
+            for node in model.graph.node:
+                if node.op_type == "GroupQueryAttention":
+                    node.attribute.append(helper.make_attribute("sliding_window_cache", 1))
+            (folder / "model.onnx").write_bytes(model.SerializeToString())
+        return case
 
     def logits(self, folder):
         options = onnxruntime.SessionOptions()  # its fusions would multiply by codes with activations rounded to int8
@@ -160,8 +167,9 @@ def packed(codes, bits):
 class Builder(Graph):
     """A graph as ONNX Runtime GenAI's model builder makes it."""
 
-    def __init__(self, name, folder, bits=0, block=32, pack=False, kind=np.float32, rotary_nodes=False):
+    def __init__(self, name, folder, bits=0, block=32, pack=False, kind=np.float32, rotary_nodes=False, window=-1):
         super().__init__(name, folder)
+        self.window = window
         self.bits, self.block, self.pack, self.type, self.rotary_nodes = bits, block, pack, kind, rotary_nodes
 
     def table(self):
@@ -214,11 +222,11 @@ class Builder(Graph):
         inputs += [] if self.rotary_nodes else [cos, sin]
         y = self.step("GroupQueryAttention", inputs, f"/{p}/GroupQueryAttention", "com.microsoft",
                       [f"/{p}/GroupQueryAttention/output_0", f"present.{i}.key", f"present.{i}.value"], num_heads=self.heads,
-                      kv_num_heads=self.kv, scale=self.width**-0.5, do_rotary=0 if self.rotary_nodes else 1, rotary_interleaved=0, local_window_size=-1)
+                      kv_num_heads=self.kv, scale=self.width**-0.5, do_rotary=0 if self.rotary_nodes else 1, rotary_interleaved=0, local_window_size=self.window)
         return self.product(y, f"{p}.o_proj", w[f"{p}.o_proj.weight"])
 
     def head_norm(self, name, x, heads):
-        split = self.step("Reshape", [x, self.ints(0, -1, heads, self.width)], f"/{name}/Reshape_1")
+        split = self.step("Reshape", [x, self.ints(0, -1, self.width)], f"/{name}/Reshape_1")  # heads joined to the tokens
         weight = self.const(name + ".weight", self.w[name + ".weight"].astype(self.type))
         y = self.step("SimplifiedLayerNormalization", [split, weight], f"/{name}/SimplifiedLayerNormalization", axis=-1,
                       epsilon=self.c["rms_norm_eps"], stash_type=1)
@@ -260,6 +268,9 @@ class Builder(Graph):
 
     def embedding(self):
         table = self.w["embed_tokens.weight"]
+        if not self.bits and "lm_head.weight" not in self.w:  # the head's matrix
+            table = self.step("Transpose", [self.const("lm_head.MatMul.weight", table.T.astype(self.type))], "/model/embed_tokens/Transpose", perm=[1, 0])
+            return self.step("Gather", [table, "input_ids"], "/model/embed_tokens/Gather")
         if not self.bits:
             return self.step("Gather", [self.const("model.embed_tokens.weight", table.astype(self.type)), "input_ids"], "/model/embed_tokens/Gather")
         # Shared with the head: the same codes, seen flat.
@@ -551,6 +562,7 @@ if __name__ == "__main__":
     cases = [Builder("builder_int4", "llama3_rope", bits=4, pack=True).build(),
              Builder("builder_f32", "llama3_rope", rotary_nodes=True).build(),
              Builder("builder_f16", "qwen3", kind=np.float16).build(),
+             Builder("builder_window", "llama3_rope", bits=4, pack=True, window=7).build(),
              Plain("plain_f32", "llama").build(),
              Plain("plain_codes", "llama_bias", codes=True).build(),
              Plain("plain_gemma2", "gemma2").build(),

@@ -133,7 +133,7 @@ SeenAt NothingLater(const Call& c, const ValuePtr& past) {
 Result<Values> GroupQueryAttentionNode(const Call& c) {
   for (size_t i = 10; i < c.in.size(); ++i)
     if (c.in[i]) return c.Refuse(fmt::format("input {} (bias, sinks, scales of the cache or norms)", i));
-  for (const char* name : {"smooth_softmax", "qk_output", "kv_cache_bit_width", "sliding_window_cache"})
+  for (const char* name : {"smooth_softmax", "qk_output", "kv_cache_bit_width"})
     if (c.Int(name, 0) > 0) return c.Refuse(fmt::format("the attribute {}", name));
   if (c.Int("causal", 1) == 0) return c.Refuse("attention that is not causal");
   AttentionParts a;
@@ -184,6 +184,8 @@ Result<Values> GroupQueryAttentionNode(const Call& c) {
   a.softcap = c.Float("softcap", 0);
   const int64_t window = c.Int("local_window_size", -1);
   a.window = window > 0 ? static_cast<int>(std::min<int64_t>(window, INT32_MAX)) : 0;
+  // A cache of the window's size forgets what no query sees any more; ours keeps it.
+  if (c.Int("sliding_window_cache", 0) != 0 && a.window == 0) return c.Refuse("a cache of a window, without a window");
   SLM_ASSIGN_OR_RETURN(const ValueId id, EmitAttention(c, a));
   Values out{c.Rows(id, RowAxes(q_width))};
   out.push_back(Present(*past_key, a.k));

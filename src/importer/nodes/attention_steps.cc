@@ -25,7 +25,7 @@ Result<HeadAxes> HeadsFirst(const Call& c, const Axes& axes, AxisKind length, La
   if (all.size() - at != 2) return c.Refuse("attention over values that are not [heads, tokens, width]");
   const bool turned = last == LastAxis::kLength;
   const Axis &slots = all[turned ? at + 1 : at], &width = all[turned ? at : at + 1];
-  if (slots.kind != length || width.kind != AxisKind::kFeature || width.stride != 1 || width.repeat != 1)
+  if (slots.kind != length || slots.n != 1 || width.kind != AxisKind::kFeature || width.stride != 1 || width.repeat != 1)
     return c.Refuse("attention over values that are not [heads, tokens, width]");
   h.width = width.n;
   if (all.size() == 3 && all[0].kind == AxisKind::kFeature && all[0].stride != h.width)

@@ -119,8 +119,7 @@ Result<Values> GatherNode(const Call& c) {
   if (ids->kind == Kind::kIds) {
     if (data->kind != Kind::kFixed || !data->weight || c.Int("axis", 0) != 0)
       return c.Refuse("tokens as an index of something that is no table");
-    SLM_ASSIGN_OR_RETURN(const model::Tensor* table, c.w.emit.weights().Matrix(*data->weight, Rows::kFirst));
-    if (table->grouped && table->grouped->layout == model::GroupedLayout::kColumns) return c.Refuse("an embedding by columns");
+    SLM_ASSIGN_OR_RETURN(const model::Tensor* table, c.w.emit.weights().Table(*data->weight));
     return Embed(c, table, *ids);
   }
   const ValuePtr rows = Emitter::AsRows(data);
@@ -129,7 +128,8 @@ Result<Values> GatherNode(const Call& c) {
   const auto& probes = c.w.calls.probes();
   SLM_ASSIGN_OR_RETURN(const auto index, IntsOf(*ids, probes.size()));
   for (size_t p = 0; p < probes.size(); ++p)
-    if (rows->axes[axis].kind != Axis::Kind::kToken || index[p].size() != 1 || (index[p][0] != -1 && index[p][0] != probes[p].tokens - 1))
+    if (rows->axes[axis] != OfKind(Axis::Kind::kToken) || index[p].size() != 1 ||
+        (index[p][0] != -1 && index[p][0] != probes[p].tokens - 1))
       return c.Refuse("other rows than the last token's");
   auto out = std::make_shared<Value>(*rows);
   out->name = c.out();
