@@ -375,6 +375,17 @@ TEST(OnnxDecoderBranches, OtherConditionsAreRefused) {
       {"/rope/If", "else_branch"});
 }
 
+// As the model builder writes it: "kv_cache_dim". The folder says how many.
+TEST(OnnxDecoderNames, AnOpenWidthOfTheCacheIsTheFolders) {
+  const auto open = [](onnx::Graph& g) {
+    for (auto* list : {&g.inputs, &g.outputs})
+      for (onnx::ValueInfo& v : *list)
+        if (v.type.shape.size() == 4) v.type.shape[3] = {-1, "kv_cache_dim"};
+  };
+  EXPECT_EQ(Changed("builder_int4", open).Message(), "");
+  ExpectRefusal(Changed("plain_f32", open).Message(), {"past_key_values.0.key", "heads and width"});
+}
+
 TEST(OnnxDecoderNames, PatternsHoldOneNumber) {
   EXPECT_EQ(NumberIn("past.12.key", "past.%d.key"), 12);
   EXPECT_EQ(NumberIn("past.x.key", "past.%d.key"), -1);
