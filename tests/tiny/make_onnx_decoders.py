@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Writes tests/tiny/onnx_decoders, and seeds of importer_fuzz: decoders in ONNX as other software writes them, with logits of ONNX Runtime.
 
-Run by hand; no test needs Python. Needs numpy, onnx, onnxruntime. The weights are those of tests/tiny/models; the graphs follow published patterns:
-ONNX Runtime GenAI's model builder (MatMulNBits, GroupQueryAttention, lengths from the attention mask), plain exports of transformers
-(norms, rotation and attention in single steps), and those with ONNX's own operators of attention, functions and branches. expected.json has one entry a case: prompt, rows, vocabulary and the file of the logits
-[rows, vocabulary] f32 of the prompt's last positions.
+Run by hand; no test needs Python. Needs numpy, onnx, onnxruntime. The weights are those of tests/tiny/models; the graphs follow published
+patterns: ONNX Runtime GenAI's model builder (MatMulNBits, GroupQueryAttention, lengths from the attention mask), plain exports of
+transformers (norms, rotation and attention in single steps), and those with ONNX's own operators of attention, functions and branches.
+expected.json has one entry a case: prompt, rows, vocabulary and the file of the logits [rows, vocabulary] f32 of the prompt's last positions.
 """
 import json
 import shutil
