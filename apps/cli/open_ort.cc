@@ -50,6 +50,7 @@ Result<ort::Decoder> DecoderOf(const std::string& path, const onnx::GenAiConfig&
   d.context = c.context_length;
   d.n_layers = c.n_layers;
   d.vocab_size = c.vocab_size;
+  d.n_kv_heads = c.n_kv_heads, d.head_dim = c.head_dim;
   d.input_ids = c.names.input_ids;
   d.attention_mask = c.names.attention_mask;
   d.position_ids = c.names.position_ids;

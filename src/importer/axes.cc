@@ -32,7 +32,7 @@ Axis Joined(const Axis& outer, const Axis& inner) {
 int64_t Extent(const Axis& a, const CallLengths& call) {
   switch (a.kind) {
     case Kind::kOne: return 1;
-    case Kind::kToken: return call.tokens;
+    case Kind::kToken: return call.tokens * a.n;
     case Kind::kPast: return call.past;
     case Kind::kSlot: return call.past + call.tokens;
     case Kind::kFeature: return a.n * a.repeat;
@@ -52,7 +52,7 @@ Axes RowAxes(int64_t width) { return {One(), OfKind(Kind::kToken), Feature(width
 int64_t Width(const Axes& axes) {
   int64_t n = 1;
   for (const Axis& a : axes)
-    if (a.kind == Kind::kFeature) n *= a.n;
+    if (a.kind == Kind::kFeature || a.kind == Kind::kToken) n *= a.n;
   return n;
 }
 
@@ -66,6 +66,7 @@ Axes WithoutOnes(const Axes& axes) {
 bool InOrder(const Axes& axes) {
   const Axes all = WithoutOnes(axes);
   int64_t stride = Width(axes);
+  if (!all.empty() && all[0].kind == Kind::kToken && all[0].n != 1) return false;
   for (size_t i = !all.empty() && all[0].kind == Kind::kToken ? 1 : 0; i < all.size(); ++i) {
     if (all[i].kind != Kind::kFeature || all[i].repeat != 1 || all[i].n * all[i].stride != stride) return false;
     stride = all[i].stride;
@@ -78,6 +79,27 @@ int TokenAxis(const Axes& axes) {
     if (axes[i].kind == Kind::kToken) return static_cast<int>(i);
   return -1;
 }
+
+namespace {
+
+// The token axis `a`, which is to be `parts` times as long as there are tokens: joined to the outer part of the axis behind it, left[*at],
+// or apart from it again. False: it cannot be.
+bool JoinTokens(int64_t parts, Axis* a, Axes* left, size_t* at) {
+  if (a->n > 1 && parts == 1) {
+    (*left)[--*at] = Feature(a->n, a->stride);
+    *a = OfKind(Kind::kToken);
+    return true;
+  }
+  if (a->n != 1 || parts < 2 || *at == left->size()) return false;
+  Axis& next = (*left)[*at];
+  if (next.kind != Kind::kFeature || next.repeat != 1 || next.n % parts != 0) return false;
+  *a = Axis{Kind::kToken, parts, next.stride * (next.n / parts), 1};
+  if (next.n == parts) ++*at;
+  else next = Feature(next.n / parts, next.stride);
+  return true;
+}
+
+}  // namespace
 
 Result<Axes> Reshape(const Axes& axes, const std::vector<Dims>& target, const std::vector<CallLengths>& calls) {
   const Error cannot = CannotReshape(axes, target[0], calls[0]);
@@ -100,6 +122,10 @@ Result<Axes> Reshape(const Axes& axes, const std::vector<Dims>& target, const st
     Axis a = left[at++];
     const auto same = [&](const CallLengths& c) { return Extent(a, c); };
     const int64_t want = target[0][i];
+    if (a.kind == Kind::kToken && !is(same) && want % calls[0].tokens == 0 &&
+        is([&](const CallLengths& c) { return c.tokens * (want / calls[0].tokens); }) &&
+        !JoinTokens(want / calls[0].tokens, &a, &left, &at))
+      return cannot;
     while (!is(same) && at < left.size() && Extent(a, calls[0]) < want && Joins(a, left[at])) a = Joined(a, left[at++]);
     if (!is(same)) {  // split: the outer part is this dimension
       if (a.kind != Kind::kFeature || a.repeat != 1 || want < 1 || a.n % want != 0 || !is([&](const CallLengths&) { return want; }))

@@ -16,8 +16,9 @@ struct CallLengths {
 struct Axis {
   enum class Kind : uint8_t { kOne, kToken, kPast, kSlot, kFeature, kRepeat };  // kSlot: past and new tokens
   Kind kind = Kind::kOne;
-  int64_t n = 1;       // kFeature: values; kRepeat: times
-  int64_t stride = 1;  // kFeature: distance of two of its values in the row
+  int64_t n =
+      1;  // kFeature: values; kRepeat: times; kToken: parts of a row that follow each other along it, 1 unless heads are joined to it
+  int64_t stride = 1;  // kFeature, kToken: distance of two of its values in the row
   int64_t repeat = 1;  // kFeature: each index so many times (keys that query heads share)
   bool operator==(const Axis&) const = default;
 };

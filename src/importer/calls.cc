@@ -24,6 +24,11 @@ double NumberAt(const Array& a, int64_t i) {
 
 Calls::Calls(std::shared_ptr<const onnx::Model> m, int64_t longest) : m_(std::move(m)), probes_{{0, 3}, {0, 1}, {1, 2}, {5, 1}, {4, 3}} {
   if (longest > 8) probes_.push_back({longest - 1, 1});
+  IndexNodes();
+}
+
+void Calls::IndexNodes() {
+  producer_.clear();
   for (size_t i = 0; i < m_->graph.nodes.size(); ++i)
     for (const std::string& name : m_->graph.nodes[i].outputs) producer_[name] = i;
 }
@@ -119,10 +124,11 @@ Result<std::shared_ptr<const Array>> ReadFixed(const Value& v) {
   if (v.array) return v.array;
   SLM_ASSERT(v.weight.has_value());
   const WeightView& w = *v.weight;
-  if (w.scales || w.transposed || !w.shape.empty() || w.values->n_values() > kMostFolded)
+  if (w.scales || (w.transposed && w.values->n_values() > 1) || w.values->n_values() > kMostFolded)
     return Error(Code::kUnsupported, fmt::format("arithmetic with the weight {} {}", w.values->name, onnx::ShapeText(w.values->dims)),
                  "weights are multiplied with, gathered from, transposed and cast only");
   SLM_ASSIGN_OR_RETURN(Array a, reference::FromTensor(*w.values));
+  if (!w.shape.empty()) a.dims = w.shape;
   return std::make_shared<const Array>(std::move(a));
 }
 

@@ -26,6 +26,7 @@ class Calls {
   Calls(std::shared_ptr<const onnx::Model> m, int64_t longest);
 
   const std::vector<CallLengths>& probes() const { return probes_; }
+  void IndexNodes();  // again, when the nodes of the model were changed
 
   void AddInput(const onnx::ValueInfo& v, Input input) { inputs_[v.name] = {input, v.type.element, v.type.shape.size()}; }
   // The array of a graph input in a call; of kMask, kPositions, kLastSlot and kTotal.

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "importer/flatten.h"
 #include "importer/walk.h"
 #include "model/quoted.h"
 
@@ -29,11 +30,10 @@ bool IsWhole(onnx::ElementType t) { return t == onnx::ElementType::kInt64 || t =
 
 class Interpreter {
  public:
-  Interpreter(const std::shared_ptr<const onnx::Model>& m, const Naming& naming, int64_t longest)
-      : m_(*m), naming_(naming), w_(m, longest) {}
+  Interpreter(const std::shared_ptr<onnx::Model>& m, const Stated& stated)
+      : m_(*m), stated_(stated), naming_(stated.naming), w_(m, stated.longest) {}
 
   Status Run() {
-    if (!m_.functions.empty()) return Refuse("the file has functions of its own (" + Quoted(m_.functions[0].name) + ")");
     if (!m_.graph.sparse_initializers.empty()) return Refuse("sparse weights");
     for (const onnx::Tensor& t : m_.graph.initializers) {
       auto v = std::make_shared<Value>();
@@ -91,18 +91,19 @@ class Interpreter {
   enum class Part : uint8_t { kKeys, kValues };  // of a layer's cache
   Status AddPast(const onnx::ValueInfo& v, int number, Part part, Value* value) {
     const auto& shape = v.type.shape;
-    if (number >= kMostLayers || shape.size() != 4 || shape[1].value < 1 || shape[3].value < 1 || shape[1].value > kMostHeads ||
-        shape[3].value > kMostWidth)
+    const auto size = [&](size_t i, int64_t stated) { return shape[i].value == -1 && stated > 0 ? stated : shape[i].value; };
+    const int64_t heads = shape.size() == 4 ? size(1, stated_.n_kv_heads) : 0, width = shape.size() == 4 ? size(3, stated_.head_dim) : 0;
+    if (number >= kMostLayers || heads < 1 || width < 1 || heads > kMostHeads || width > kMostWidth)
       return Refuse(fmt::format("input {}: a cache is [batch, heads, slots, width], heads and width known", Quoted(v.name)));
     value->kind = Kind::kPast;
     value->layer = number;
     value->is_key = part == Part::kKeys;
-    value->axes = {One(), Feature(shape[1].value, shape[3].value), OfKind(AxisKind::kPast), Feature(shape[3].value)};
+    value->axes = {One(), Feature(heads, width), OfKind(AxisKind::kPast), Feature(width)};
     if (w_.layers.size() <= static_cast<size_t>(number)) w_.layers.resize(static_cast<size_t>(number) + 1);
     Layer& layer = w_.layers[static_cast<size_t>(number)];
-    if ((layer.n_kv_heads != 0 && (layer.n_kv_heads != shape[1].value || layer.head_dim != shape[3].value)))
+    if ((layer.n_kv_heads != 0 && (layer.n_kv_heads != heads || layer.head_dim != width)))
       return Refuse(fmt::format("input {}: keys and values of different shapes", Quoted(v.name)));
-    layer.n_kv_heads = shape[1].value, layer.head_dim = shape[3].value;
+    layer.n_kv_heads = heads, layer.head_dim = width;
     (value->is_key ? layer.past_key : layer.past_value) = v.name;
     return Ok();
   }
@@ -158,6 +159,7 @@ class Interpreter {
   }
 
   const onnx::Model& m_;
+  const Stated& stated_;
   const Naming& naming_;
   Walk w_;
 };
@@ -205,11 +207,13 @@ int NumberIn(const std::string& name, const std::string& pattern) {
   return error == std::errc() && stop == end && number >= 0 ? number : -1;
 }
 
-Result<Interpreted> InterpretDecoder(std::shared_ptr<const onnx::Model> m, const Naming& naming, int64_t longest) {
-  Interpreter i(m, naming, longest);
+Result<Interpreted> InterpretDecoder(std::shared_ptr<const onnx::Model> file, const Stated& stated) {
+  SLM_ASSIGN_OR_RETURN(std::shared_ptr<onnx::Model> m, Flatten(std::move(file)));
+  Interpreter i(m, stated);
   SLM_RETURN_IF_ERROR(i.Run());
   SLM_ASSIGN_OR_RETURN(Facts facts, i.FactsOfGraph());
   Walk& w = i.walk();
+  facts.most_positions = w.most_total;
   std::vector<RopeTable> tables = w.emit.TakeTables();
   for (const RopeTable& t : tables) {
     const auto rows = static_cast<int64_t>(t.cos_rows.size()) / t.half;

@@ -14,7 +14,7 @@
 namespace slm::importer {
 
 struct Decoder {
-  std::shared_ptr<const onnx::Model> file;  // whose nodes compute rotation tables
+  std::shared_ptr<const onnx::Model> file;  // flattened; its nodes compute rotation tables
   graph::Graph graph;
   std::vector<RopeTable> tables;
   Calls calls;
@@ -33,7 +33,7 @@ struct Facts {
   bool interleaved = false, tied_head = false;
   int window = 0;
   std::vector<uint8_t> is_local;
-  int64_t most_positions = 0;  // rows of the tables in the file; 0: any
+  int64_t most_positions = 0;  // rows of the tables in the file, or tokens up to which an If chooses the same branch; 0: any
 };
 
 struct Interpreted {
@@ -42,7 +42,14 @@ struct Interpreted {
   Facts facts;
 };
 
-// The whole graph of `m`; `longest`: the context that the folder states. Errors: as Import, without the file.
-Result<Interpreted> InterpretDecoder(std::shared_ptr<const onnx::Model> m, const Naming& naming, int64_t longest);
+// What stands beside the graph; heads and width of the cache count where the graph leaves them open, 0: not stated.
+struct Stated {
+  Naming naming;
+  int64_t longest = 0;  // the context
+  int64_t n_kv_heads = 0, head_dim = 0;
+};
+
+// The whole graph of `file`. Errors: as Import, without the file.
+Result<Interpreted> InterpretDecoder(std::shared_ptr<const onnx::Model> file, const Stated& stated);
 
 }  // namespace slm::importer

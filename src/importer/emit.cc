@@ -64,24 +64,26 @@ ValueId Emitter::Table(const std::string& name, int64_t half) {
   return v;
 }
 
-const RopeTable& Emitter::Tables(const std::string& cos, const std::string& sin, int64_t half) {
-  const auto [at, is_new] = tables_.try_emplace({nullptr, cos + "\n" + sin}, tables_list_.size());
+const RopeTable& Emitter::Tables(const std::string& cos, const std::string& sin, int64_t half, int64_t columns) {
+  const auto [at, is_new] = tables_.try_emplace({nullptr, nullptr, cos + "\n" + sin}, tables_list_.size());
   if (is_new) {
     RopeTable t;
     t.half = half;
     t.cos = Table("rope.cos", half), t.sin = Table("rope.sin", half);
     t.cos_value = cos, t.sin_value = sin;
+    t.columns = columns;
     tables_list_.push_back(std::move(t));
   }
   return tables_list_[at->second];
 }
 
-RopeTable& Emitter::TablesOfFile(const onnx::Tensor* cos, const onnx::Tensor* sin, int64_t half) {
-  const auto [at, is_new] = tables_.try_emplace({cos, sin->name}, tables_list_.size());
+RopeTable& Emitter::TablesOfFile(const Value& cos, const Value& sin, int64_t half) {
+  const auto place = [](const Value& v) -> const void* { return v.weight ? static_cast<const void*>(v.weight->values) : v.array.get(); };
+  const auto [at, is_new] = tables_.try_emplace({place(cos), place(sin), ""}, tables_list_.size());
   if (is_new) {
     RopeTable t;
     t.half = half;
-    t.cos = Table(cos->name, half), t.sin = Table(sin->name, half);
+    t.cos = Table(cos.name, half), t.sin = Table(sin.name, half);
     tables_list_.push_back(std::move(t));
   }
   return tables_list_[at->second];

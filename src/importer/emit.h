@@ -18,7 +18,8 @@ struct RopeTable {
   graph::ValueId cos = graph::kNoValue, sin = graph::kNoValue;
   int64_t half = 0;
   std::vector<float> cos_rows, sin_rows;  // of a table in the file: [rows, half]
-  std::string cos_value, sin_value;       // else values of the call, [.., T, 2 * half]
+  std::string cos_value, sin_value;       // else values of the call, [.., T, columns]
+  int64_t columns = 0;                    // 2 * half: the second half is the first again
 };
 
 class Emitter {
@@ -34,8 +35,8 @@ class Emitter {
   graph::ValueId Rows(const model::Tensor& t, int64_t begin, int64_t end);  // a constant
   graph::ValueId Numbers(const std::string& name, std::vector<float> values);
   // The tables of two values of the call, or of the file's.
-  const RopeTable& Tables(const std::string& cos, const std::string& sin, int64_t half);
-  RopeTable& TablesOfFile(const onnx::Tensor* cos, const onnx::Tensor* sin, int64_t half);
+  const RopeTable& Tables(const std::string& cos, const std::string& sin, int64_t half, int64_t columns);
+  RopeTable& TablesOfFile(const Value& cos, const Value& sin, int64_t half);
 
   // The rows of `v` [T, width] as a value of the graph: what kRows, kPart, kSigmoid and kSquare stand for, with all factors applied.
   // Errors: kUnsupported.
@@ -61,7 +62,7 @@ class Emitter {
   Weights weights_;
   std::set<std::string> names_;
   std::map<std::tuple<const model::Tensor*, int64_t, int64_t>, graph::ValueId> constants_;
-  std::map<std::pair<const void*, std::string>, size_t> tables_;
+  std::map<std::tuple<const void*, const void*, std::string>, size_t> tables_;  // of the file's, or by the names of values
   std::vector<RopeTable> tables_list_;
 };
 

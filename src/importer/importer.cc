@@ -31,7 +31,7 @@ struct Source {
   std::string format = "onnx", type, name;
   int context = 0;
   std::vector<int32_t> bos, eos;
-  Naming naming;
+  Stated stated;
 };
 
 bool Exists(const fs::path& p) {
@@ -65,7 +65,8 @@ Status ReadGenAi(Source* s) {
   s->bos.assign(c.bos_ids.begin(), c.bos_ids.end());
   s->eos.assign(c.eos_ids.begin(), c.eos_ids.end());
   if (s->file.empty()) s->file = (fs::path(s->folder) / c.files[0].name).string();
-  s->naming = c.names;
+  s->stated.naming = c.names;
+  s->stated.n_kv_heads = c.n_kv_heads, s->stated.head_dim = c.head_dim;
   return Ok();
 }
 
@@ -81,6 +82,14 @@ Status ReadConfig(Source* s) {
     const Keys keys(inner ? *inner : root);
     SLM_RETURN_IF_ERROR(keys.Int("max_position_embeddings", &s->context));
     SLM_RETURN_IF_ERROR(Keys(root).Text("_name_or_path", &s->name));
+    int heads = 0, kv_heads = 0, width = 0, hidden = 0;
+    for (const auto& [key, out] : {std::pair<const char*, int*>{"num_attention_heads", &heads},
+                                   {"num_key_value_heads", &kv_heads},
+                                   {"head_dim", &width},
+                                   {"hidden_size", &hidden}})
+      SLM_RETURN_IF_ERROR(keys.Int(key, out));
+    s->stated.n_kv_heads = kv_heads > 0 ? kv_heads : heads;
+    s->stated.head_dim = width > 0 ? width : heads > 0 ? hidden / heads : 0;
     return keys.Text("model_type", &s->type);
   };
   if (const Status status = read(); !status.ok()) return status.error().At(s->folder + ": config.json");
@@ -154,18 +163,19 @@ struct Held {
 
 // One side of a rotation as rows [context, half]. The values of short calls must be the same: rows that change with the length of the
 // call are no table.
-Result<std::vector<float>> RowsOf(const Decoder& d, const std::string& value, int64_t half, int context, Work& work) {
+Result<std::vector<float>> RowsOf(const Decoder& d, const std::string& value, const RopeTable& table, int context, Work& work) {
+  const int64_t half = table.half, columns = table.columns;
   SLM_ASSIGN_OR_RETURN(const Array all, d.calls.Evaluate(value, {0, context}, d.values, work));
-  if (all.size() != context * 2 * half)
+  if (all.size() != context * columns)
     return Error(Code::kUnsupported, "value '" + value + "' is no table of rotations", "run the model with ONNX Runtime");
   std::vector<float> rows;
   for (int64_t p = 0; p < context; ++p)
-    for (int64_t i = 0; i < half; ++i) rows.push_back(static_cast<float>(NumberAt(all, p * 2 * half + i)));
+    for (int64_t i = 0; i < half; ++i) rows.push_back(static_cast<float>(NumberAt(all, p * columns + i)));
   const auto& probes = d.calls.probes();
   for (size_t k = 0; k < probes.size(); ++k)
     for (int64_t t = 0; t < probes[k].tokens && probes[k].past + t < context; ++t)
       for (int64_t i = 0; i < half; ++i)
-        if (static_cast<float>(NumberAt(d.values.at(value)->at[k], t * 2 * half + i)) !=
+        if (static_cast<float>(NumberAt(d.values.at(value)->at[k], t * columns + i)) !=
             rows[static_cast<size_t>((probes[k].past + t) * half + i)])
           return Error(Code::kUnsupported, "value '" + value + "': rotations that change with the length of the call",
                        "use a smaller --ctx");
@@ -188,7 +198,7 @@ Result<std::string> GraphFile(const std::string& path) {
 }
 
 Result<ImportedModel> Import(const std::string& path) {
-  SLM_ASSIGN_OR_RETURN(const Source s, Find(path));
+  SLM_ASSIGN_OR_RETURN(Source s, Find(path));
   SLM_ASSIGN_OR_RETURN(onnx::Model read, onnx::ReadModel(s.file));
   auto file = std::make_shared<onnx::Model>(std::move(read));
   auto held = std::make_shared<Held>();
@@ -199,8 +209,8 @@ Result<ImportedModel> Import(const std::string& path) {
   m->files = std::move(file->maps);
   m->file_bytes = file->file_bytes;
   for (const onnx::ExternalFile& f : file->external_files) m->file_bytes += f.bytes;
-  const int longest = std::clamp(s.context > 0 ? s.context : kUsualContext, 1, kMostContext);
-  auto interpreted = InterpretDecoder(file, s.naming, longest);
+  s.stated.longest = std::clamp(s.context > 0 ? s.context : kUsualContext, 1, kMostContext);
+  auto interpreted = InterpretDecoder(file, s.stated);
   if (!interpreted.ok()) return interpreted.error().At(s.file);
   Interpreted i = interpreted.Take();
   FillConfig(s, i.facts, &m->config);
@@ -229,7 +239,7 @@ Result<graph::Graph> BuildGraph(const ImportedModel& m, int max_context) {
       if (!in_file.empty()) {
         constant->data.assign(in_file.begin(), in_file.begin() + static_cast<std::ptrdiff_t>(max_context * t.half));
       } else {
-        auto rows = RowsOf(d, is_cos ? t.cos_value : t.sin_value, t.half, max_context, work);
+        auto rows = RowsOf(d, is_cos ? t.cos_value : t.sin_value, t, max_context, work);
         if (!rows.ok()) return rows.error().At(m.model->path);
         constant->data = rows.Take();
       }

@@ -8,7 +8,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::vector<std::byte> bytes(reinterpret_cast<const std::byte*>(data), reinterpret_cast<const std::byte*>(data) + size);
   auto m = onnx::ParseModel(bytes, "");
   if (!m.ok()) return 0;
-  auto decoder = importer::InterpretDecoder(std::make_shared<const onnx::Model>(m.Take()), {}, 16);
+  auto decoder = importer::InterpretDecoder(std::make_shared<const onnx::Model>(m.Take()), {.naming = {}, .longest = 16});
   if (!decoder.ok()) return 0;
   if (!graph::Verify(decoder.value().decoder.graph).ok()) __builtin_trap();
   float sum = 0;

@@ -66,7 +66,7 @@ TEST_P(OnnxDecoder, HasTheLogitsOfOnnxRuntime) {
   EXPECT_EQ(config.d_model, 32);
   EXPECT_EQ(config.d_ff, 48);
   EXPECT_EQ(static_cast<size_t>(config.vocab_size), c.vocab);
-  EXPECT_EQ(config.max_context, 64);
+  EXPECT_EQ(config.max_context, c.name == "branching" ? 40 : 64);  // where its If chooses other tables
   auto g = BuildGraph(m.value(), 40);
   ASSERT_TRUE(g.ok()) << g.error().message();
   EXPECT_LE(Error(graph::testing::Interpreter(g.value()).Run(c.prompt), c), c.tolerance);
@@ -159,6 +159,7 @@ class Changed {
   Changed(const Changed&) = delete;
   Changed& operator=(const Changed&) = delete;
 
+  std::string folder() const { return folder_.string(); }
   std::string Message() const {
     const auto m = Import(folder_.string());
     return m.ok() ? "" : m.error().message();
@@ -291,6 +292,98 @@ TEST(OnnxDecoderRefusal, ShapesAndNames) {
       {"tokens"});
   ExpectRefusal(Changed("plain_f32", [](onnx::Graph& g) { std::swap(g.outputs[1], g.outputs.back()), g.outputs.pop_back(); }).Message(),
                 {"cache"});
+}
+
+onnx::Attribute& AttributeOf(onnx::Node& n, const std::string& name) {
+  for (onnx::Attribute& a : n.attributes)
+    if (a.name == name) return a;
+  ADD_FAILURE() << name;
+  return n.attributes[0];
+}
+
+TEST(OnnxDecoderRefusal, AttentionThatIsNotOurs) {
+  const auto own = [](const std::function<void(onnx::Node&)>& change) {
+    return Changed("operators_24", [&](onnx::Graph& g) { change(NodeOf(g, "Attention")); }).Message();
+  };
+  ExpectRefusal(own([](onnx::Node& n) { AttributeOf(n, "is_causal").ints = {0}; }), {"layers.0", "Attention", "causal"});
+  ExpectRefusal(own([](onnx::Node& n) { n.inputs[5] = "past_key_values.1.value"; }), {"Attention", "cache of one layer"});
+  ExpectRefusal(own([](onnx::Node& n) { n.inputs.resize(7), n.inputs[6] = "position_ids"; }), {"nonpad_kv_seqlen"});
+  ExpectRefusal(own([](onnx::Node& n) { n.inputs[4] = n.inputs[5] = ""; }), {"cache"});
+  ExpectRefusal(own([](onnx::Node& n) { AttributeOf(n, "kv_num_heads").ints = {4}; }), {"heads"});
+  ExpectRefusal(own([](onnx::Node& n) { AttributeOf(n, "q_num_heads").ints = {int64_t{1} << 62}; }), {"Attention"});
+  ExpectRefusal(own([](onnx::Node& n) { n.attributes.push_back(Int("left_window_size", 3)); }), {"windows"});
+  // A mask that is the wrong way round; without one every token would be seen.
+  ExpectRefusal(Changed("operators_23", [](onnx::Graph& g) { NodeOf(g, "LessOrEqual").op_type = "GreaterOrEqual"; }).Message(),
+                {"Attention", "causal"});
+  ExpectRefusal(Changed("operators_23", [](onnx::Graph& g) { NodeOf(g, "Attention").inputs.resize(3); }).Message(), {"causal"});
+  // Causal, where the cache is joined before: the first query would be the first of all keys.
+  ExpectRefusal(Changed("operators_23",
+                        [](onnx::Graph& g) {
+                          NodeOf(g, "Attention").inputs.resize(3);
+                          NodeOf(g, "Attention").attributes.push_back(Int("is_causal", 1));
+                        })
+                    .Message(),
+                {"causal"});
+  const auto many = [](const std::function<void(onnx::Node&)>& change) {
+    return Changed("branching", [&](onnx::Graph& g) { change(NodeOf(g, "MultiHeadAttention")); }).Message();
+  };
+  ExpectRefusal(many([](onnx::Node& n) { n.inputs[5] = ""; }), {"MultiHeadAttention", "causal"});
+  ExpectRefusal(many([](onnx::Node& n) { n.inputs[1] = n.inputs[2] = ""; }), {"MultiHeadAttention", "packed"});
+  ExpectRefusal(many([](onnx::Node& n) { n.inputs[3] = "threshold"; }), {"MultiHeadAttention"});
+  ExpectRefusal(many([](onnx::Node& n) { n.inputs.resize(9), n.inputs[8] = "position_ids"; }), {"past_sequence_length"});
+}
+
+// Tables that the call works out have to be those of the positions.
+TEST(OnnxDecoderRefusal, RotationsOfOtherPositions) {
+  ExpectRefusal(Changed("operators_24", [](onnx::Graph& g) { NodeOf(g, "RotaryEmbedding").inputs[1] = "attention_mask"; }).Message(),
+                {"RotaryEmbedding", "table"});
+  ExpectRefusal(Changed("operators_23", [](onnx::Graph& g) { NodeOf(g, "RotaryEmbedding").inputs[3] = "attention_mask"; }).Message(),
+                {"RotaryEmbedding", "positions"});
+}
+
+TEST(OnnxDecoderBranches, HoldUpToTheLengthThatTheConditionNames) {
+  const auto context = [](const std::function<void(onnx::Graph&)>& change) {
+    const Changed c("branching", change);
+    const auto m = Import(c.folder());
+    return m.ok() ? m.value().model->config.max_context : -1;
+  };
+  EXPECT_EQ(context([](onnx::Graph&) {}), 40);                                                      // total > 40
+  EXPECT_EQ(context([](onnx::Graph& g) { NodeOf(g, "Greater").op_type = "GreaterOrEqual"; }), 39);  // total >= 40
+  EXPECT_EQ(context([](onnx::Graph& g) { NodeOf(g, "Greater").op_type = "Less"; }), 39);            // total < 40, the other tables
+  EXPECT_EQ(context([](onnx::Graph& g) { NodeOf(g, "Greater").inputs[1] = NodeOf(g, "Greater").inputs[0]; }), 40);  // never; 40 rows
+  EXPECT_EQ(context([](onnx::Graph& g) {                                                                            // always; 64 rows
+              onnx::Node& n = NodeOf(g, "Greater");
+              n.op_type = "Equal", n.inputs[1] = n.inputs[0];
+            }),
+            64);
+}
+
+TEST(OnnxDecoderBranches, OtherConditionsAreRefused) {
+  const auto with = [](const std::function<void(onnx::Graph&)>& change) { return Changed("branching", change).Message(); };
+  ExpectRefusal(with([](onnx::Graph& g) {
+                  const std::string counted = NodeOf(g, "Greater").inputs[0];
+                  for (onnx::Node& n : g.nodes)
+                    if (n.outputs[0] == counted)
+                      for (onnx::Node& shape : g.nodes)
+                        if (shape.outputs[0] == n.inputs[0]) shape.inputs[0] = "input_ids";
+                }),
+                {"/rope/If", "how many tokens a call has"});
+  ExpectRefusal(with([](onnx::Graph& g) { NodeOf(g, "If").inputs[0] = "input_ids"; }), {"/rope/If", "depends on the tokens"});
+  ExpectRefusal(with([](onnx::Graph& g) { NodeOf(g, "If").inputs[0] = "attention_mask"; }), {"/rope/If", "truth value"});
+  ExpectRefusal(
+      with([](onnx::Graph& g) { std::erase_if(NodeOf(g, "If").attributes, [](const auto& a) { return a.name == "else_branch"; }); }),
+      {"/rope/If", "else_branch"});
+}
+
+// As the model builder writes it: "kv_cache_dim". The folder says how many.
+TEST(OnnxDecoderNames, AnOpenWidthOfTheCacheIsTheFolders) {
+  const auto open = [](onnx::Graph& g) {
+    for (auto* list : {&g.inputs, &g.outputs})
+      for (onnx::ValueInfo& v : *list)
+        if (v.type.shape.size() == 4) v.type.shape[3] = {-1, "kv_cache_dim"};
+  };
+  EXPECT_EQ(Changed("builder_int4", open).Message(), "");
+  ExpectRefusal(Changed("plain_f32", open).Message(), {"past_key_values.0.key", "heads and width"});
 }
 
 TEST(OnnxDecoderNames, PatternsHoldOneNumber) {

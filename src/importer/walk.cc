@@ -27,6 +27,11 @@ constexpr int64_t kMostKept = int64_t{1} << 25;  // values: 256 MiB; the mask of
 
 std::string NameOf(const onnx::Node& n) { return n.domain.empty() ? n.op_type : n.domain + "." + n.op_type; }
 
+// In messages. Without a name its number, which is not the file's where functions and branches were put in.
+std::string Place(const onnx::Node& n, size_t i) {
+  return fmt::format("node {} ({})", n.name.empty() ? std::to_string(i) : Quoted(n.name), Quoted(NameOf(n)));
+}
+
 bool IsStandard(const onnx::Node& n, const char* op) { return n.domain.empty() && n.op_type == op; }
 
 bool IsKnownWithoutTokens(const ValuePtr& v) { return !v || v->kind == Kind::kFixed || v->kind == Kind::kCall; }
@@ -144,12 +149,24 @@ Result<Values> ShapeOfValue(const Call& c) {
   return Single(std::move(out));
 }
 
+// A matrix that stands in a node: a weight like those of the file's list.
+ValuePtr ConstantWeight(const Call& c) {
+  const onnx::Attribute* value = IsStandard(c.node, "Constant") ? c.node.Find("value") : nullptr;
+  if (!value || value->tensors.size() != 1 || value->tensors[0].dims.size() < 2) return nullptr;
+  auto v = std::make_shared<Value>();
+  v->name = c.out();
+  v->weight = WeightView{};
+  v->weight->values = &value->tensors[0];  // stays where it is when nodes move
+  return v;
+}
+
 Result<Values> Interpret(const Call& c) {
   const onnx::Node& n = c.node;
   for (const onnx::Attribute& a : n.attributes)
     if (!a.graphs.empty()) return c.Refuse("a graph inside the node");
   if (IsStandard(n, "Shape") || IsStandard(n, "Size")) return ShapeOfValue(c);
   if (std::all_of(c.in.begin(), c.in.end(), IsKnownWithoutTokens)) {
+    if (ValuePtr weight = ConstantWeight(c)) return Single(std::move(weight));
     if (ValuePtr same = SameWeight(c)) return Single(std::move(same));
     return Computed(c);
   }
@@ -220,24 +237,28 @@ Result<std::vector<float>> FloatsOf(Value& v) {
 }
 
 Status WalkNodes(Walk& w) {
-  for (size_t i = 0; i < w.onnx.graph.nodes.size(); ++i) {
-    const onnx::Node& n = w.onnx.graph.nodes[i];
+  const std::vector<onnx::Node>& nodes = w.onnx.graph.nodes;
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    while (i < nodes.size() && IsStandard(nodes[i], "If")) {
+      const std::string place = Place(nodes[i], i);
+      if (const Status s = ResolveIf(w, i); !s.ok()) return s.error().At(place);
+    }
+    if (i == nodes.size()) break;
+    const onnx::Node& n = nodes[i];
     Call c{w, n, {}};
     for (const std::string& name : n.inputs) {
       const auto at = w.values.find(name);
       if (!name.empty() && at == w.values.end())
-        return Error(Code::kCorrupt, fmt::format("node {} {} ({}): input {} has no value", i, Quoted(n.name), NameOf(n), Quoted(name)),
+        return Error(Code::kCorrupt, Place(n, i) + ": input " + Quoted(name) + " has no value",
                      "the file is damaged: export or fetch it again");
       c.in.push_back(name.empty() ? nullptr : at->second);
     }
     auto made = Interpret(c);
-    if (!made.ok()) return made.error().At(fmt::format("node {} {} ({})", i, Quoted(n.name), Quoted(NameOf(n))));
+    if (!made.ok()) return made.error().At(Place(n, i));
     for (size_t k = 0; k < n.outputs.size(); ++k) {
       if (n.outputs[k].empty()) continue;
       if (k < made.value().size() && made.value()[k]) w.values[n.outputs[k]] = made.value()[k];
-      else
-        return Error(Code::kUnsupported, fmt::format("node {} {} ({}): its output {}", i, Quoted(n.name), NameOf(n), k),
-                     "export the model in another form");
+      else return Error(Code::kUnsupported, fmt::format("{}: its output {}", Place(n, i), k), "export the model in another form");
     }
   }
   return Ok();

@@ -24,9 +24,10 @@ struct Layer {
 };
 
 struct Walk {
-  Walk(const std::shared_ptr<const onnx::Model>& m, int64_t longest) : onnx(*m), calls(m, longest) {}
+  // `m`: flattened; a branch takes the place of its If on the way.
+  Walk(const std::shared_ptr<onnx::Model>& m, int64_t longest) : onnx(*m), calls(m, longest) {}
 
-  const onnx::Model& onnx;
+  onnx::Model& onnx;
   Calls calls;
   Emitter emit;
   std::map<std::string, ValuePtr> values;
@@ -34,7 +35,13 @@ struct Walk {
   int64_t n_kept = 0;         // values computed for the probed calls
   Work work;                  // to compute them
   int n_attentions = 0;       // in the order of the graph, which must be that of `layers`
+  int n_branches = 0;         // that were taken
+  int64_t most_total = 0;     // tokens of a sequence up to which they are the right ones; 0: any
 };
+
+// The branch of the If at `at` that every call takes, or every call of short sequences: then `most_total` says up to where. Its nodes then
+// stand in the If's place. Errors: kUnsupported (a condition that depends on tokens, or on more than a sequence's length), kLimit.
+Status ResolveIf(Walk& w, size_t at);
 
 // Interprets all nodes. Errors: kUnsupported and kCorrupt with the node named.
 Status WalkNodes(Walk& w);

@@ -40,6 +40,16 @@ CodeType CodesOf(ElementType t) {
   return codes ? CodeType{info.bits, info.kind == onnx::ElementKind::kSigned} : CodeType{};
 }
 
+// A float matrix as MatMul has it, [K, N].
+GroupedMatrix ColumnsOf(const onnx::Tensor& t, DType type) {
+  GroupedMatrix g;
+  g.layout = GroupedLayout::kColumns;
+  g.n = t.dims[1], g.k = g.group = t.dims[0], g.n_groups = 1;
+  g.scale_type = type;
+  g.codes = t.data;
+  return g;
+}
+
 Status CheckSides(const onnx::Tensor& t, int64_t n, int64_t k) {
   if (n < 1 || k < 1 || n > kMostRows || k > kMostRows) return Unsupported(t, fmt::format("a matrix of {} rows and {} columns", n, k));
   return Ok();
@@ -120,16 +130,32 @@ Result<const model::Tensor*> Weights::Matrix(const WeightView& v, Rows rows) {
     out.data = t.data;
     return Add(std::move(out));
   }
-  GroupedMatrix g;
-  g.layout = GroupedLayout::kColumns;
-  g.n = t.dims[1], g.k = g.group = t.dims[0], g.n_groups = 1;
-  g.scale_type = type;
-  g.codes = t.data;
+  const GroupedMatrix g = ColumnsOf(t, type);
+  if (const auto at = tables_.find(t.data.data()); at != tables_.end()) return at->second;
   out.dtype = DType::kCount;
   out.foreign_type = type == DType::kF32 ? "F32_COLUMNS" : type == DType::kF16 ? "F16_COLUMNS" : "BF16_COLUMNS";
   out.dims = {g.n, g.k};
   out.grouped = std::make_shared<const GroupedMatrix>(g);
   return Add(std::move(out));
+}
+
+Result<const model::Tensor*> Weights::Table(const WeightView& v) {
+  const onnx::Tensor& t = *v.values;
+  if (v.scales || !v.transposed || t.dims.size() != 2 || !v.shape.empty()) return Matrix(v, Rows::kFirst);
+  if (const auto at = tables_.find(t.data.data()); at != tables_.end()) return at->second;
+  model::Tensor out;
+  out.name = t.name;
+  SLM_ASSIGN_OR_RETURN(out.dtype, FloatType(t));
+  SLM_RETURN_IF_ERROR(CheckSides(t, t.dims[0], t.dims[1]));
+  const GroupedMatrix g = ColumnsOf(t, out.dtype);
+  out.dims = {g.n, g.k};
+  std::vector<std::byte>& rows = bytes_->emplace_back(t.data.size());
+  constexpr int64_t kAtOnce = 64;  // rows: what of a column lies in a few cache lines
+  const int64_t row_bytes = static_cast<int64_t>(rows.size()) / g.n;
+  for (int64_t row = 0; row < g.n; row += kAtOnce)
+    model::ReadColumnRows(g, row, std::min(row + kAtOnce, g.n), rows.data() + row * row_bytes);
+  out.data = rows;
+  return tables_[t.data.data()] = Add(std::move(out));
 }
 
 // DequantizeLinear: codes of any order, a scale for all, for each row, or for blocks of columns.

@@ -37,6 +37,9 @@ class Weights {
  public:
   // A matrix [N, K]. The same bytes asked for twice are one tensor. Errors: kUnsupported, kCorrupt; the caller names the node.
   Result<const model::Tensor*> Matrix(const WeightView& v, Rows rows);
+  // The same with its rows one behind the other, so that they can be gathered. Where a float file has columns they are copied, and a matrix
+  // of the same bytes that is asked for later is this copy: a head that shares its embedding.
+  Result<const model::Tensor*> Table(const WeightView& v);
   Result<const model::Tensor*> Blocked(const BlockedView& v);
   // `m`, whose values of group g get offsets[g, row] besides; f32 [groups, N].
   Result<const model::Tensor*> WithOffsets(const model::Tensor& m, const onnx::Tensor& offsets);
@@ -61,6 +64,7 @@ class Weights {
 
   std::deque<model::Tensor> tensors_;  // addresses stay
   std::map<Key, const model::Tensor*> known_;
+  std::map<const std::byte*, const model::Tensor*> tables_;  // copies of columns, by where these lie
   std::span<const std::byte> no_zeros_;
   std::shared_ptr<Bytes> bytes_ = std::make_shared<Bytes>();
 };

@@ -11,6 +11,7 @@ import json
 import os
 import pathlib
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -193,6 +194,30 @@ class Ort(unittest.TestCase):
         path = self.d / f"{op}.onnx"
         onnx.save(model, str(path))
         return path
+
+    def test_a_width_that_the_graph_leaves_open(self):
+        """The model builder writes "kv_cache_dim"; genai_config.json says how many."""
+        if not has_package("onnx"):
+            self.skipTest("needs the package onnx")
+        import onnx
+        folder = self.d / "open"
+        shutil.copytree(self.genai, folder)
+        model = onnx.load(str(folder / "model.onnx"), load_external_data=False)
+        for v in (*model.graph.input, *model.graph.output):
+            if len(v.type.tensor_type.shape.dim) == 4:
+                v.type.tensor_type.shape.dim[3].dim_param = "kv_cache_dim"
+        (folder / "model.onnx").write_bytes(model.SerializeToString())
+        want = self.run_ids(self.genai, "--backend", "ort")
+        got = self.run_ids(folder, "--backend", "ort")
+        self.assertEqual((got["ids"], got["memory"]["kv_bytes"]), (want["ids"], want["memory"]["kv_bytes"]))
+        self.assertEqual(self.run_ids(folder, "--compute", "f32", "--kv", "f32")["ids"], want["ids"])
+        config = json.loads((folder / "genai_config.json").read_text())
+        del config["model"]["decoder"]["head_size"]
+        (folder / "genai_config.json").write_text(json.dumps(config))
+        for words in (("--backend", "ort"), ()):
+            run = slm("run", folder, "-p", "x", *words)
+            self.assertEqual(run.returncode, 1, run.stderr)
+            self.assertIn("past_key_values.0.key", run.stderr)
 
     def check_planted(self, path, provider, *words):
         place = document("devices", "--place", path, *words)

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Writes tests/tiny/onnx_decoders: decoders in ONNX as other software writes them, with logits of ONNX Runtime.
+"""Writes tests/tiny/onnx_decoders, and seeds of importer_fuzz: decoders in ONNX as other software writes them, with logits of ONNX Runtime.
 
-Run by hand; no test needs Python. Needs numpy, onnx, onnxruntime. The weights are those of tests/tiny/models; the graphs follow two published patterns:
-ONNX Runtime GenAI's model builder (MatMulNBits, GroupQueryAttention, lengths from the attention mask), and plain exports of transformers
-(norms, rotation and attention in single steps). expected.json has one entry a case: prompt, rows, vocabulary and the file of the logits
-[rows, vocabulary] f32 of the prompt's last positions.
+Run by hand; no test needs Python. Needs numpy, onnx, onnxruntime. The weights are those of tests/tiny/models; the graphs follow published
+patterns: ONNX Runtime GenAI's model builder (MatMulNBits, GroupQueryAttention, lengths from the attention mask), plain exports of
+transformers (norms, rotation and attention in single steps), and those with ONNX's own operators of attention, functions and branches.
+expected.json has one entry a case: prompt, rows, vocabulary and the file of the logits [rows, vocabulary] f32 of the prompt's last positions.
 """
 import json
 import shutil
@@ -13,10 +13,11 @@ from pathlib import Path
 
 import numpy as np
 import onnxruntime
-from onnx import TensorProto, helper, numpy_helper, save
+from onnx import AttributeProto, TensorProto, helper, load, numpy_helper, save
 
 HERE = Path(__file__).parent
 OUT = HERE / "onnx_decoders"
+CORPUS = HERE.parent / "corpus/importer_fuzz"
 ROWS = 6
 
 
@@ -37,13 +38,31 @@ def tensors(folder):
     return out
 
 
+SMALL = {"model_type": "gemma2", "vocab_size": 12, "hidden_size": 8, "head_dim": 4, "num_hidden_layers": 2, "num_attention_heads": 2,
+         "num_key_value_heads": 1, "intermediate_size": 8, "max_position_embeddings": 16, "rms_norm_eps": 1e-5, "sliding_window": 3,
+         "query_pre_attn_scalar": 4, "attn_logit_softcapping": 2.0, "final_logit_softcapping": 3.0, "bos_token_id": 1, "eos_token_id": 2}
+
+
+def small(c):
+    """Weights of a seed for the fuzzer."""
+    e, f, q, kv = c["hidden_size"], c["intermediate_size"], *(c[k] * c["head_dim"] for k in ("num_attention_heads", "num_key_value_heads"))
+    shapes = {"embed_tokens": (c["vocab_size"], e), "norm": (e,)}
+    for i in range(c["num_hidden_layers"]):
+        norms = ("input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm")
+        shapes |= {f"layers.{i}.{n}": (e,) for n in norms}
+        shapes |= {f"layers.{i}.self_attn.{m}_proj": s for m, s in (("q", (q, e)), ("k", (kv, e)), ("v", (kv, e)), ("o", (e, q)))}
+        shapes |= {f"layers.{i}.mlp.{m}_proj": s for m, s in (("gate", (f, e)), ("up", (f, e)), ("down", (e, f)))}
+    rng = np.random.default_rng(1)
+    return {k + ".weight": rng.standard_normal(s).astype(np.float32) for k, s in shapes.items()}
+
+
 class Graph:
     """Nodes and weights of one model; `step` names its result."""
 
     def __init__(self, name, folder):
-        self.name, self.w = name, tensors(HERE / "models" / folder)
-        self.c = json.loads((HERE / "models" / folder / "config.json").read_text())
-        self.nodes, self.weights, self.inputs, self.outputs, self.known = [], [], [], [], set()
+        self.name, self.w = name, small(SMALL) if folder == "small" else tensors(HERE / "models" / folder)
+        self.c = SMALL if folder == "small" else json.loads((HERE / "models" / folder / "config.json").read_text())
+        self.nodes, self.weights, self.inputs, self.outputs, self.known, self.functions = [], [], [], [], set(), []
         c = self.c
         self.layers, self.heads, self.kv = c["num_hidden_layers"], c["num_attention_heads"], c["num_key_value_heads"]
         self.width, self.e = c.get("head_dim") or c["hidden_size"] // c["num_attention_heads"], c["hidden_size"]
@@ -82,16 +101,27 @@ class Graph:
                 self.outputs.append(value(f"present.{i}.{what}", kind, ["batch_size", self.kv, symbol_total, self.width]))
         self.outputs.insert(0, value("logits", kind, ["batch_size", "sequence_length", self.c["vocab_size"]]))
 
+    def model(self, opset, microsoft):
+        graph = helper.make_graph(self.nodes, "main_graph", self.inputs, self.outputs, self.weights)
+        opsets = [helper.make_opsetid("", opset)] + ([helper.make_opsetid("com.microsoft", 1)] if microsoft else [])
+        opsets += [helper.make_opsetid("tests", 1)] if self.functions else []
+        return helper.make_model(graph, opset_imports=opsets, ir_version=10, producer_name="tests", functions=self.functions)
+
     def write(self, opset, microsoft, config):
         folder = OUT / self.name
         folder.mkdir(parents=True)
-        graph = helper.make_graph(self.nodes, "main_graph", self.inputs, self.outputs, self.weights)
-        opsets = [helper.make_opsetid("", opset)] + ([helper.make_opsetid("com.microsoft", 1)] if microsoft else [])
-        model = helper.make_model(graph, opset_imports=opsets, ir_version=10, producer_name="tests")
+        model = self.model(opset, microsoft)
         save(model, str(folder / "model.onnx"), save_as_external_data=microsoft, location="model.onnx.data", size_threshold=512)
         for name, content in config.items():
             (folder / name).write_text(json.dumps(content, indent=1) + "\n")
-        return self.logits(folder)
+        case = self.logits(folder)
+        if self.name == "builder_window":  # how the cache is kept, not what is computed; it would want past and present in one memory
+            model = load(str(folder / "model.onnx"), load_external_data=False)
+            for node in model.graph.node:
+                if node.op_type == "GroupQueryAttention":
+                    node.attribute.append(helper.make_attribute("sliding_window_cache", 1))
+            (folder / "model.onnx").write_bytes(model.SerializeToString())
+        return case
 
     def logits(self, folder):
         options = onnxruntime.SessionOptions()  # its fusions would multiply by codes with activations rounded to int8
@@ -137,8 +167,9 @@ def packed(codes, bits):
 class Builder(Graph):
     """A graph as ONNX Runtime GenAI's model builder makes it."""
 
-    def __init__(self, name, folder, bits=0, block=32, pack=False, kind=np.float32, rotary_nodes=False):
+    def __init__(self, name, folder, bits=0, block=32, pack=False, kind=np.float32, rotary_nodes=False, window=-1):
         super().__init__(name, folder)
+        self.window = window
         self.bits, self.block, self.pack, self.type, self.rotary_nodes = bits, block, pack, kind, rotary_nodes
 
     def table(self):
@@ -191,11 +222,11 @@ class Builder(Graph):
         inputs += [] if self.rotary_nodes else [cos, sin]
         y = self.step("GroupQueryAttention", inputs, f"/{p}/GroupQueryAttention", "com.microsoft",
                       [f"/{p}/GroupQueryAttention/output_0", f"present.{i}.key", f"present.{i}.value"], num_heads=self.heads,
-                      kv_num_heads=self.kv, scale=self.width**-0.5, do_rotary=0 if self.rotary_nodes else 1, rotary_interleaved=0, local_window_size=-1)
+                      kv_num_heads=self.kv, scale=self.width**-0.5, do_rotary=0 if self.rotary_nodes else 1, rotary_interleaved=0, local_window_size=self.window)
         return self.product(y, f"{p}.o_proj", w[f"{p}.o_proj.weight"])
 
     def head_norm(self, name, x, heads):
-        split = self.step("Reshape", [x, self.ints(0, -1, heads, self.width)], f"/{name}/Reshape_1")
+        split = self.step("Reshape", [x, self.ints(0, -1, self.width)], f"/{name}/Reshape_1")  # heads joined to the tokens
         weight = self.const(name + ".weight", self.w[name + ".weight"].astype(self.type))
         y = self.step("SimplifiedLayerNormalization", [split, weight], f"/{name}/SimplifiedLayerNormalization", axis=-1,
                       epsilon=self.c["rms_norm_eps"], stash_type=1)
@@ -237,6 +268,9 @@ class Builder(Graph):
 
     def embedding(self):
         table = self.w["embed_tokens.weight"]
+        if not self.bits and "lm_head.weight" not in self.w:  # the head's matrix
+            table = self.step("Transpose", [self.const("lm_head.MatMul.weight", table.T.astype(self.type))], "/model/embed_tokens/Transpose", perm=[1, 0])
+            return self.step("Gather", [table, "input_ids"], "/model/embed_tokens/Gather")
         if not self.bits:
             return self.step("Gather", [self.const("model.embed_tokens.weight", table.astype(self.type)), "input_ids"], "/model/embed_tokens/Gather")
         # Shared with the head: the same codes, seen flat.
@@ -261,7 +295,7 @@ class Plain(Graph):
 
     def __init__(self, name, folder, codes=False):
         super().__init__(name, folder)
-        self.codes, self.gemma = codes, "gemma" in folder
+        self.codes, self.gemma = codes, "gemma" in self.c["model_type"]
 
     def product(self, x, name):
         w = self.w[name + ".weight"]
@@ -360,6 +394,13 @@ class Plain(Graph):
         y = self.step("Reshape", [y, self.step("Concat", [two, self.ints(-1)], axis=0)])
         return self.product(y, f"{p}.o_proj")
 
+    opset, microsoft = 21, False
+
+    def mlp(self, p, h):
+        gate = self.product(h, p + ".mlp.gate_proj")
+        act = self.step("Gelu", [gate], approximate="tanh") if self.gemma else self.step("Mul", [gate, self.step("Sigmoid", [gate])])
+        return self.product(self.step("Mul", [act, self.product(h, p + ".mlp.up_proj")]), p + ".mlp.down_proj")
+
     def build(self):
         value = helper.make_tensor_value_info
         self.inputs = [value("input_ids", TensorProto.INT64, ["batch_size", "sequence_length"]),
@@ -377,9 +418,7 @@ class Plain(Graph):
             y = self.attention(i, self.norm(p + ".input_layernorm", x), cos, sin, masks[1 if local else 0])
             x = self.step("Add", [x, self.norm(p + ".post_attention_layernorm", y) if self.gemma else y])
             h = self.norm(p + (".pre_feedforward_layernorm" if self.gemma else ".post_attention_layernorm"), x)
-            gate = self.product(h, p + ".mlp.gate_proj")
-            act = self.step("Gelu", [gate], approximate="tanh") if self.gemma else self.step("Mul", [gate, self.step("Sigmoid", [gate])])
-            y = self.product(self.step("Mul", [act, self.product(h, p + ".mlp.up_proj")]), p + ".mlp.down_proj")
+            y = self.mlp(p, h)
             x = self.step("Add", [x, self.norm(p + ".post_feedforward_layernorm", y) if self.gemma else y])
         h = self.norm("norm", x)
         head = self.const("lm_head.weight", self.w["lm_head.weight"].T) if "lm_head.weight" in self.w else self.step("Transpose", [table], perm=[1, 0])
@@ -390,17 +429,145 @@ class Plain(Graph):
         else:
             self.step("MatMul", [h, head], "/lm_head/MatMul", outputs=["logits"])
         keys = ("model_type", "max_position_embeddings", "bos_token_id", "eos_token_id", "vocab_size")
-        return self.write(21, False, {"config.json": {k: self.c[k] for k in keys}})
+        return self.write(self.opset, self.microsoft, {"config.json": {k: self.c[k] for k in keys}})
+
+
+class Operators(Plain):
+    """ONNX's own operators of sets 23 and 24: RMSNormalization, RotaryEmbedding with tables of the call, Attention with a past; what is
+    multiplied stands in functions of the file, one in the other."""
+    opset, microsoft = 24, False
+
+    def norm(self, name, x):
+        if not self.functions:
+            self.functions = self.own_functions()
+        return self.step("Norm", [x, self.const(name + ".weight", self.w[name + ".weight"])], "/" + name, "tests", eps=self.c["rms_norm_eps"])
+
+    def halves(self):
+        freq = self.c.get("rope_theta", 10000.0) ** -(np.arange(0, self.width, 2) / self.width)
+        angle = np.arange(self.c["max_position_embeddings"])[:, None] * freq
+        return self.const("cos_cache", np.cos(angle).astype(np.float32)), self.const("sin_cache", np.sin(angle).astype(np.float32))
+
+    def tables(self):
+        return [self.step("Gather", [t, "position_ids"], axis=0) for t in self.halves()]
+
+    def masks(self):
+        return [None, None]
+
+    def rows(self, i, x):
+        return [self.product(x, f"layers.{i}.self_attn.{m}_proj") for m in "qkv"]
+
+    def attention(self, i, x, cos, sin, mask):
+        p = f"layers.{i}.self_attn"
+        q, k, v = self.rows(i, x)
+        q, k = (self.step("RotaryEmbedding", [y, cos, sin], num_heads=n) for y, n in ((q, self.heads), (k, self.kv)))
+        y = self.step("Attention", [q, k, v, "", f"past_key_values.{i}.key", f"past_key_values.{i}.value"], f"/{p}/Attention",
+                      outputs=[f"/{p}/y", f"present.{i}.key", f"present.{i}.value"], q_num_heads=self.heads, kv_num_heads=self.kv, is_causal=1)
+        return self.product(y, f"{p}.o_proj")
+
+    def mlp(self, p, h):
+        gate, up = (self.const(f"onnx::{p}.mlp.{m}_proj", self.w[f"{p}.mlp.{m}_proj.weight"].T) for m in ("gate", "up"))
+        return self.product(self.step("Gated", [h, gate, up], f"/{p}/mlp", "tests"), f"{p}.mlp.down_proj")
+
+    def own_functions(self):
+        """One with an attribute of its caller, and one that calls another."""
+        opsets = [helper.make_opsetid("", self.opset), helper.make_opsetid("tests", 1)]
+        norm = helper.make_node("RMSNormalization", ["x", "w"], ["y"], axis=-1)
+        norm.attribute.append(helper.make_attribute_ref("epsilon", AttributeProto.FLOAT, ref_attr_name="eps"))
+        silu = [helper.make_node("Sigmoid", ["x"], ["s"]), helper.make_node("Mul", ["x", "s"], ["y"], name="times")]
+        gated = [helper.make_node("MatMul", ["x", "gate"], ["g"]), helper.make_node("Silu", ["g"], ["a"], domain="tests"),
+                 helper.make_node("MatMul", ["x", "up"], ["u"], name="up"), helper.make_node("Mul", ["a", "u"], ["y"])]
+        return [helper.make_function("tests", "Norm", ["x", "w"], ["y"], [norm], opsets, ["eps"]),
+                helper.make_function("tests", "Silu", ["x"], ["y"], silu, opsets),
+                helper.make_function("tests", "Gated", ["x", "gate", "up"], ["y"], gated, opsets)]
+
+
+class Masked(Operators):
+    """Attention [1, H, T, D] with the cache joined before it, masks as numbers or truth, with a window and a soft cap."""
+    opset = 23
+
+    def norm(self, name, x):
+        w = self.const(name + ".weight", self.w[name + ".weight"] + 1)  # gemma's norms count from 1
+        return self.step("RMSNormalization", [x, w], "/" + name, epsilon=self.c["rms_norm_eps"])
+
+    def tables(self):
+        return self.halves()
+
+    masks, mlp = Plain.masks, Plain.mlp
+
+    def attention(self, i, x, cos, sin, mask):
+        p = f"layers.{i}.self_attn"
+        q, k, v = (self.step("Transpose", [self.step("Reshape", [y, self.ints(0, 0, n, self.width)])], perm=[0, 2, 1, 3])
+                   for y, n in zip(self.rows(i, x), (self.heads, self.kv, self.kv)))
+        q, k = (self.step("RotaryEmbedding", [y, cos, sin, "position_ids"]) for y in (q, k))
+        k = self.step("Concat", [f"past_key_values.{i}.key", k], outputs=[f"present.{i}.key"], axis=2)
+        v = self.step("Concat", [f"past_key_values.{i}.value", v], outputs=[f"present.{i}.value"], axis=2)
+        if i % 2:
+            k, v = self.repeat(k), self.repeat(v)
+            mask = self.step("Equal", [mask, self.number(0.0)])
+        y = self.step("Attention", [q, k, v, mask], f"/{p}/Attention", scale=float(self.c["query_pre_attn_scalar"]) ** -0.5,
+                      softcap=float(self.c["attn_logit_softcapping"]))
+        y = self.step("Reshape", [self.step("Transpose", [y], perm=[0, 2, 1, 3]), self.ints(0, 0, -1)])
+        return self.product(y, f"{p}.o_proj")
+
+
+class Branching(Operators):
+    """com.microsoft's MultiHeadAttention with a bias and a past; tables of rotations chosen by an If, as LongRoPE is written."""
+    opset, microsoft = 21, True
+
+    def __init__(self, name, folder):
+        super().__init__(name, folder)
+        self.threshold = self.c["max_position_embeddings"] * 5 // 8
+        for i in range(self.layers):  # as many heads of keys as of queries
+            for m in "kv":
+                key = f"layers.{i}.self_attn.{m}_proj.weight"
+                self.w[key] = np.repeat(self.w[key].reshape(self.kv, self.width, -1), self.heads // self.kv, 0).reshape(-1, self.e)
+        self.kv = self.heads
+
+    norm, masks, mlp = Plain.norm, Plain.masks, Plain.mlp
+
+    def tables(self):
+        total = self.step("Gather", [self.step("Shape", ["attention_mask"]), self.const("one", np.array(1, np.int64))], axis=0)
+        longer = self.step("Greater", [total, self.const("threshold", np.array(self.threshold, np.int64))])
+        branches = {}
+        for branch, factor in (("then_branch", 4.0), ("else_branch", 1.0)):
+            freq = self.c.get("rope_theta", 10000.0) ** -(np.arange(0, self.width, 2) / self.width)
+            angle = np.arange(self.c["max_position_embeddings"] if factor > 1 else self.threshold)[:, None] * freq / factor
+            nodes = [helper.make_node("Constant", [], [f"{f.__name__}_{branch}"], value=numpy_helper.from_array(f(angle).astype(np.float32))) for f in (np.cos, np.sin)]
+            outs = [helper.make_tensor_value_info(n.output[0], TensorProto.FLOAT, angle.shape) for n in nodes]
+            branches[branch] = helper.make_graph(nodes, branch, [], outs)
+        self.step("If", [longer], "/rope/If", outputs=["cos_cache", "sin_cache"], **branches)
+        return ["cos_cache", "sin_cache"]
+
+    def attention(self, i, x, cos, sin, mask):
+        p = f"layers.{i}.self_attn"
+        q, k, v = self.rows(i, x)
+        q, k = (self.step("RotaryEmbedding", [y, "position_ids", cos, sin], domain="com.microsoft", num_heads=self.heads if i else 0) for y in (q, k))
+        bias = self.const(f"{p}.bias", np.random.default_rng(i).standard_normal(3 * self.heads * self.width).astype(np.float32) / 4)
+        inputs = [q, k, v, bias, "", "" if i else mask, f"past_key_values.{i}.key", f"past_key_values.{i}.value"]
+        y = self.step("MultiHeadAttention", inputs, f"/{p}/MultiHeadAttention", "com.microsoft",
+                      [f"/{p}/y", f"present.{i}.key", f"present.{i}.value"], num_heads=self.heads, unidirectional=i)
+        return self.product(y, f"{p}.o_proj")
+
+
+def seed(g):
+    g.write = lambda opset, microsoft, config: (CORPUS / g.name).write_bytes(g.model(opset, microsoft).SerializeToString())
+    g.build()
 
 
 if __name__ == "__main__":
+    for seeded in (Operators("operators_24", "small"), Masked("operators_23", "small"), Branching("branching", "small")):
+        seed(seeded)
     shutil.rmtree(OUT, ignore_errors=True)
     OUT.mkdir()
     cases = [Builder("builder_int4", "llama3_rope", bits=4, pack=True).build(),
              Builder("builder_f32", "llama3_rope", rotary_nodes=True).build(),
              Builder("builder_f16", "qwen3", kind=np.float16).build(),
+             Builder("builder_window", "llama3_rope", bits=4, pack=True, window=7).build(),
              Plain("plain_f32", "llama").build(),
              Plain("plain_codes", "llama_bias", codes=True).build(),
-             Plain("plain_gemma2", "gemma2").build()]
+             Plain("plain_gemma2", "gemma2").build(),
+             Operators("operators_24", "llama").build(),
+             Masked("operators_23", "gemma2").build(),
+             Branching("branching", "llama").build()]
     lines = ",\n".join("  " + json.dumps(c) for c in cases)
     (OUT / "expected.json").write_text('{"cases": [\n' + lines + "\n]}\n")

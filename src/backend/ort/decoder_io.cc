@@ -111,8 +111,14 @@ Status CheckCache(const CachePort& c) {
   return Ok();
 }
 
-Result<CachePort> TakeCache(std::vector<Port>& inputs, std::vector<Port>& outputs, const std::string& past, const std::string& present) {
+Result<CachePort> TakeCache(const Decoder& d, std::vector<Port>& inputs, std::vector<Port>& outputs, const std::string& past,
+                            const std::string& present) {
   CachePort c{TakePort(inputs, past), TakePort(outputs, present)};
+  for (Port* p : {&c.past, &c.present}) {
+    if (p->dims.size() != 4) continue;
+    if (p->dims[1] == -1 && d.n_kv_heads > 0) p->dims[1] = d.n_kv_heads;
+    if (p->dims[3] == -1 && d.head_dim > 0) p->dims[3] = d.head_dim;
+  }
   if (c.past.name.empty() || c.present.name.empty())
     return Error(Code::kUnsupported, "the graph has no " + OneLine(c.past.name.empty() ? "input " + past : "output " + present), kHint);
   SLM_RETURN_IF_ERROR(CheckCache(c));
@@ -173,8 +179,8 @@ Result<DecoderIo> ReadIo(const OrtApi& api, const OrtSession* session, const Dec
   for (const Port* p : {&io.ids, &io.mask, &io.positions})
     if (!p->name.empty() && p->dims[1] != -1) return Wrong(*p, "has a fixed length: graphs of one length are not run yet");
   for (int layer = 0; layer < d.n_layers; ++layer) {
-    SLM_ASSIGN_OR_RETURN(CachePort key, TakeCache(inputs, outputs, OfLayer(d.past_key, layer), OfLayer(d.present_key, layer)));
-    SLM_ASSIGN_OR_RETURN(CachePort value, TakeCache(inputs, outputs, OfLayer(d.past_value, layer), OfLayer(d.present_value, layer)));
+    SLM_ASSIGN_OR_RETURN(CachePort key, TakeCache(d, inputs, outputs, OfLayer(d.past_key, layer), OfLayer(d.present_key, layer)));
+    SLM_ASSIGN_OR_RETURN(CachePort value, TakeCache(d, inputs, outputs, OfLayer(d.past_value, layer), OfLayer(d.present_value, layer)));
     io.cache.push_back(std::move(key));
     io.cache.push_back(std::move(value));
   }

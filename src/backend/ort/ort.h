@@ -94,6 +94,7 @@ struct Decoder {
   std::string path;  // of the ONNX file
   int context = 0;   // tokens it was made for
   int n_layers = 0, vocab_size = 0;
+  int n_kv_heads = 0, head_dim = 0;  // of the cache, where the graph leaves them open; 0: not stated
   std::string input_ids = "input_ids", attention_mask = "attention_mask", position_ids = "position_ids";
   std::string past_key = "past_key_values.%d.key", past_value = "past_key_values.%d.value";
   std::string logits = "logits", present_key = "present.%d.key", present_value = "present.%d.value";

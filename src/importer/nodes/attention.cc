@@ -1,167 +1,18 @@
-// Rotations and attention: as one operator, or as what the steps of an exported graph add up to.
+// Attention as one operator: GroupQueryAttention, MultiHeadAttention, and ONNX's own Attention.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 
-#include "importer/walk.h"
+#include "importer/nodes/attention.h"
 
 namespace slm::importer {
-namespace {
 
 using graph::AttrKey;
 using graph::kNoValue;
 using graph::Op;
 using graph::ValueId;
 using AxisKind = Axis::Kind;
-using reference::Array;
-
-constexpr double kMaskedBelow = -1e4;  // what a mask adds to scores that do not count: the smallest f16, the smallest f32, -inf, -10000
-
-// [1, H, T, D] (or without the ones): heads, then the token or slot axis, then the width. n_heads 1: there is no axis of heads.
-struct HeadAxes {
-  int64_t heads = 1, repeat = 1, width = 0;
-};
-enum class LastAxis : uint8_t { kWidth, kLength };
-Result<HeadAxes> HeadsFirst(const Call& c, const Axes& axes, AxisKind length, LastAxis last = LastAxis::kWidth) {
-  const Axes all = WithoutOnes(axes);
-  HeadAxes h;
-  size_t at = 0;
-  if (all.size() == 3) {
-    const Axis& a = all[at++];
-    if (a.kind == AxisKind::kRepeat) h.repeat = a.n;
-    else if (a.kind == AxisKind::kFeature) h.heads = a.n, h.repeat = a.repeat;
-    else return c.Refuse("attention over values that are not [heads, tokens, width]");
-  }
-  if (all.size() - at != 2) return c.Refuse("attention over values that are not [heads, tokens, width]");
-  const bool turned = last == LastAxis::kLength;
-  const Axis &slots = all[turned ? at + 1 : at], &width = all[turned ? at : at + 1];
-  if (slots.kind != length || width.kind != AxisKind::kFeature || width.stride != 1 || width.repeat != 1)
-    return c.Refuse("attention over values that are not [heads, tokens, width]");
-  h.width = width.n;
-  if (all.size() == 3 && all[0].kind == AxisKind::kFeature && all[0].stride != h.width)
-    return c.Refuse("heads that do not follow each other");
-  return h;
-}
-
-}  // namespace
-
-ValueId EmitRotation(const Call& c, ValueId x, const RopeTable& t, int64_t heads, int64_t width, Pairs pairs) {
-  return c.w.emit.Node(
-      Op::kRotary, (c.node.name.empty() ? c.out() : c.node.name) + ".rotated", {x, t.cos, t.sin, c.w.emit.positions()}, width,
-      {{AttrKey::kNumHeads, heads}, {AttrKey::kRotaryDim, 2 * t.half}, {AttrKey::kInterleaved, int64_t{pairs == Pairs::kInterleaved}}});
-}
-
-namespace {
-
-// Tables of the file, [positions, half].
-Result<const RopeTable*> FileTables(const Call& c, size_t cos_at, size_t sin_at, int64_t most_half) {
-  SLM_ASSIGN_OR_RETURN(const ValuePtr cos, c.In(cos_at));
-  SLM_ASSIGN_OR_RETURN(const ValuePtr sin, c.In(sin_at));
-  for (const ValuePtr& v : {cos, sin})
-    if (v->kind != Kind::kFixed || !v->weight || v->weight->scales || v->weight->transposed || v->weight->values->dims.size() != 2)
-      return c.Refuse("cosines and sines that are no tables of the file");
-  const onnx::Tensor &a = *cos->weight->values, &b = *sin->weight->values;
-  if (a.dims != b.dims || a.dims[1] < 1 || a.dims[1] > most_half || a.dims[0] < 1)
-    return c.Refuse("tables of cosines and sines that do not fit the heads");
-  RopeTable& t = c.w.emit.TablesOfFile(&a, &b, a.dims[1]);
-  if (t.cos_rows.empty()) {
-    SLM_ASSIGN_OR_RETURN(t.cos_rows, FloatValues(a));
-    SLM_ASSIGN_OR_RETURN(t.sin_rows, FloatValues(b));
-  }
-  return &t;
-}
-
-Pairs PairsOf(const Call& c, const char* attribute) { return c.Int(attribute, 0) != 0 ? Pairs::kInterleaved : Pairs::kHalves; }
-
-// Does the value hold the positions of the call's tokens?
-bool IsPositions(const Call& c, const Value& v) {
-  const auto& probes = c.w.calls.probes();
-  if (v.kind != Kind::kCall) return false;
-  for (size_t p = 0; p < probes.size(); ++p) {
-    if (v.at[p].size() != probes[p].tokens) return false;
-    for (int64_t i = 0; i < probes[p].tokens; ++i)
-      if (NumberAt(v.at[p], i) != static_cast<double>(probes[p].past + i)) return false;
-  }
-  return true;
-}
-
-bool HoldsTotal(const Call& c, const Value& v, int64_t less) {
-  const auto& probes = c.w.calls.probes();
-  if (v.kind != Kind::kCall) return false;
-  for (size_t p = 0; p < probes.size(); ++p)
-    if (v.at[p].size() != 1 || NumberAt(v.at[p], 0) != static_cast<double>(probes[p].past + probes[p].tokens - less)) return false;
-  return true;
-}
-
-}  // namespace
-
-Result<Values> RotaryNode(const Call& c) {
-  const bool standard = c.node.domain.empty();
-  SLM_ASSIGN_OR_RETURN(const ValuePtr x, c.In(0));
-  SLM_ASSIGN_OR_RETURN(const ValuePtr positions, c.In(standard ? 3 : 1));
-  if (!IsPositions(c, *positions)) return c.Refuse("positions that are not those of the tokens");
-  if (c.Float("scale", 1) != 1 || c.Int("is_packed_batching", 0) != 0) return c.Refuse("a scale, or packed batches");
-  const ValuePtr rows = Emitter::AsRows(x);
-  if (!rows) return c.Refuse("of something that is no row of numbers a token");
-  const int64_t width = Width(rows->axes);
-  SLM_ASSIGN_OR_RETURN(const RopeTable* t, FileTables(c, standard ? 1 : 2, standard ? 2 : 3, width / 2));
-  int64_t heads = c.Int("num_heads", 0);
-  if (rows->axes.size() == 4) {
-    SLM_ASSIGN_OR_RETURN(const HeadAxes h, HeadsFirst(c, rows->axes, AxisKind::kToken));
-    heads = h.heads;
-  } else if (!InOrder(rows->axes)) {
-    return c.Refuse("rows that lie differently");
-  }
-  if (heads == 0) heads = width / (2 * t->half);
-  const int64_t rotated = c.Int("rotary_embedding_dim", 0);
-  if (heads < 1 || width % heads != 0 || 2 * t->half > width / heads || (rotated != 0 && rotated != 2 * t->half) ||
-      (rotated == 0 && 2 * t->half != width / heads))
-    return c.Refuse("heads, rotated width and tables that do not fit each other");
-  SLM_ASSIGN_OR_RETURN(const ValueId id, c.w.emit.Materialise(*rows));
-  ValuePtr out = c.Make(Kind::kRows, rows->axes);
-  out->id = EmitRotation(c, id, *t, heads, width, PairsOf(c, "interleaved"));
-  return Single(std::move(out));
-}
-
-// x * cos + half turn of x * sin, where cos and sin hold each column's value twice.
-Result<ValuePtr> Turned(const Call& c, const Value& first, const Value& second) {
-  const ValuePtr &x = first.of, &turn = second.of;
-  const ValuePtr rows = x->kind == Kind::kPart ? x->of : x;
-  const int64_t width = rows->axes.empty() ? 0 : rows->axes.back().n, rotated = turn->kind == Kind::kHalfTurn ? turn->end : 0;
-  const bool same = rows->kind == Kind::kRows && turn->kind == Kind::kHalfTurn && turn->of == rows &&
-                    (x == rows ? rotated == width : x->begin == 0 && x->end == rotated && !x->negated);
-  if (!same || rows->axes.back().stride != 1 || rotated % 2 != 0) return c.Refuse("a sum of products with tables that is no rotation");
-  // The tables spread over tokens and columns, and over nothing else.
-  const auto& probes = c.w.calls.probes();
-  const int token = TokenAxis(rows->axes);
-  for (const std::string& name : {first.table, second.table}) {
-    const Value& v = *c.w.values.at(name);
-    for (size_t p = 0; p < probes.size(); ++p) {
-      const Array& a = v.at[p];
-      for (size_t k = 1; k <= a.dims.size(); ++k) {
-        const auto from_end = static_cast<int>(rows->axes.size()) - static_cast<int>(k);
-        const int64_t want = from_end == token ? probes[p].tokens : k == 1 ? rotated : 1;
-        if (a.dims[a.dims.size() - k] != want) return c.Refuse("a table of rotations that is not [tokens, columns]");
-      }
-      if (a.size() != probes[p].tokens * rotated) return c.Refuse("a table of rotations that is not [tokens, columns]");
-      for (int64_t i = 0; i < a.size(); ++i)
-        if (i % rotated >= rotated / 2 && NumberAt(a, i) != NumberAt(a, i - rotated / 2))
-          return c.Refuse("a table whose halves differ: only rotations in halves are read");
-    }
-  }
-  const RopeTable& t = c.w.emit.Tables(first.table, second.table, rotated / 2);
-  SLM_ASSIGN_OR_RETURN(const ValueId id, c.w.emit.Materialise(*rows));
-  const int64_t all = Width(rows->axes);
-  ValuePtr whole = c.Make(Kind::kRows, rows->axes);
-  whole->id = EmitRotation(c, id, t, all / width, all, Pairs::kHalves);
-  if (rotated == width) return whole;
-  ValuePtr part = c.Make(Kind::kTurned, x->axes);
-  part->of = rows;
-  part->with = whole;
-  part->end = rotated;
-  return part;
-}
 
 Result<ValueId> EmitAttention(const Call& c, const AttentionParts& a) {
   Walk& w = c.w;
@@ -183,10 +34,106 @@ Result<ValueId> EmitAttention(const Call& c, const AttentionParts& a) {
                      std::move(attrs));
 }
 
+ValuePtr Present(const Value& past, ValueId id) {
+  auto present = std::make_shared<Value>(past);
+  present->kind = Kind::kCached;
+  present->id = id;
+  for (Axis& axis : present->axes)
+    if (axis.kind == AxisKind::kPast) axis = OfKind(AxisKind::kSlot);
+  return present;
+}
+
+namespace {
+
+// Keys, values or queries of one operator in the graph: new rows, or a cache that holds them already.
+struct HeadRows {
+  ValueId id = kNoValue;
+  int64_t heads = 0, width = 0;
+  const Value* cached = nullptr;
+};
+
+// `heads`: what the node states for values [1, T, heads * D]; those of [1, heads, T, D] show theirs.
+Result<HeadRows> RowsOf(const Call& c, const ValuePtr& v, int64_t heads, const char* what) {
+  HeadRows r;
+  if (v->kind == Kind::kCached) {
+    SLM_ASSIGN_OR_RETURN(const HeadAxes h, HeadsFirst(c, v->axes, AxisKind::kSlot));
+    r.id = v->id, r.heads = h.heads * h.repeat, r.width = h.width, r.cached = v.get();
+    if (v->scale != 1) return c.Refuse(fmt::format("{} of a cache times a factor", what));
+    return r;
+  }
+  const ValuePtr rows = Emitter::AsRows(v);
+  if (!rows) return c.Refuse(fmt::format("{} that are no rows of numbers a token", what));
+  if (rows->axes.size() == 4) {
+    SLM_ASSIGN_OR_RETURN(const HeadAxes h, HeadsFirst(c, rows->axes, AxisKind::kToken));
+    r.heads = h.heads, r.width = h.width;
+    if (h.repeat != 1) return c.Refuse(fmt::format("{} repeated before they are cached", what));
+  } else {
+    const int64_t width = Width(rows->axes);
+    if (rows->axes.size() != 3 || !InOrder(rows->axes) || heads < 1 || width % heads != 0)
+      return c.Refuse(fmt::format("{} that are not [batch, tokens, heads * width]", what));
+    r.heads = heads, r.width = width / heads;
+  }
+  SLM_ASSIGN_OR_RETURN(r.id, c.w.emit.Materialise(*rows));
+  return r;
+}
+
+// What an operator's inputs and attributes say; `past`: nullptr where keys and values hold it.
+struct Attending {
+  ValuePtr q, k, v, past_key, past_value;
+  int64_t n_heads = 0, n_kv_heads = 0;
+  float scale = 0, softcap = 0;  // 0: the usual scale, no cap
+  SeenAt seen;
+};
+
+Result<Values> EmitAttending(const Call& c, const Attending& a) {
+  if (a.n_heads > kMostHeads || a.n_kv_heads > kMostHeads) return c.Refuse("numbers of heads");
+  SLM_ASSIGN_OR_RETURN(const HeadRows q, RowsOf(c, a.q, a.n_heads, "queries"));
+  SLM_ASSIGN_OR_RETURN(const HeadRows k, RowsOf(c, a.k, a.n_kv_heads, "keys"));
+  SLM_ASSIGN_OR_RETURN(const HeadRows v, RowsOf(c, a.v, a.n_kv_heads, "values"));
+  const Value *key = a.past_key ? a.past_key.get() : k.cached, *value = a.past_value ? a.past_value.get() : v.cached;
+  const Kind kind = a.past_key ? Kind::kPast : Kind::kCached;
+  if (q.cached || !key || !value || (a.past_key && (k.cached || v.cached)) || key->kind != kind || value->kind != kind || !key->is_key ||
+      value->is_key || key->layer != value->layer)
+    return c.Refuse("keys and values that are not the cache of one layer");
+  if (k.heads != v.heads || k.width != v.width || q.width != k.width) return c.Refuse("heads of queries, keys and values that differ");
+  AttentionParts parts;
+  parts.q = q.id, parts.k = k.id, parts.v = v.id;
+  parts.n_heads = q.heads, parts.head_dim = q.width, parts.layer = key->layer;
+  parts.n_kv_heads = static_cast<size_t>(key->layer) < c.w.layers.size() ? c.w.layers[static_cast<size_t>(key->layer)].n_kv_heads : 0;
+  if (k.heads != parts.n_kv_heads && (!k.cached || k.heads != q.heads)) return c.Refuse("heads that the cache does not have");
+  parts.scale = a.scale != 0 ? a.scale : static_cast<float>(1 / std::sqrt(static_cast<double>(q.width)));
+  parts.softcap = a.softcap;
+  SLM_ASSIGN_OR_RETURN(parts.window, CausalWindow(c, a.seen));
+  SLM_ASSIGN_OR_RETURN(const ValueId id, EmitAttention(c, parts));
+  Values out{c.Rows(id, a.q->axes.size() == 4 ? a.q->axes : RowAxes(q.heads * q.width))};
+  out.push_back(a.past_key ? Present(*key, k.id) : a.k);
+  out.push_back(a.past_value ? Present(*value, v.id) : a.v);
+  return out;
+}
+
+// Both of two masks; nullptr: there is none.
+SeenAt Both(const SeenAt& a, const SeenAt& b) {
+  if (!a) return b;
+  if (!b) return a;
+  return [a, b](size_t p, int64_t t, int64_t s) {
+    const Seen x = a(p, t, s), y = b(p, t, s);
+    return x == Seen::kNo || y == Seen::kNo ? Seen::kNo : x == Seen::kYes ? y : x;
+  };
+}
+
+// No later token than the query itself, which stands behind the past that the operator is given.
+SeenAt NothingLater(const Call& c, const ValuePtr& past) {
+  return [&c, given = past != nullptr](size_t p, int64_t t, int64_t s) {
+    return s <= t + (given ? c.w.calls.probes()[p].past : 0) ? Seen::kYes : Seen::kNo;
+  };
+}
+
+}  // namespace
+
 Result<Values> GroupQueryAttentionNode(const Call& c) {
   for (size_t i = 10; i < c.in.size(); ++i)
     if (c.in[i]) return c.Refuse(fmt::format("input {} (bias, sinks, scales of the cache or norms)", i));
-  for (const char* name : {"smooth_softmax", "qk_output", "kv_cache_bit_width", "sliding_window_cache"})
+  for (const char* name : {"smooth_softmax", "qk_output", "kv_cache_bit_width"})
     if (c.Int(name, 0) > 0) return c.Refuse(fmt::format("the attribute {}", name));
   if (c.Int("causal", 1) == 0) return c.Refuse("attention that is not causal");
   AttentionParts a;
@@ -237,116 +184,78 @@ Result<Values> GroupQueryAttentionNode(const Call& c) {
   a.softcap = c.Float("softcap", 0);
   const int64_t window = c.Int("local_window_size", -1);
   a.window = window > 0 ? static_cast<int>(std::min<int64_t>(window, INT32_MAX)) : 0;
+  // A cache of the window's size forgets what no query sees any more; ours keeps it.
+  if (c.Int("sliding_window_cache", 0) != 0 && a.window == 0) return c.Refuse("a cache of a window, without a window");
   SLM_ASSIGN_OR_RETURN(const ValueId id, EmitAttention(c, a));
   Values out{c.Rows(id, RowAxes(q_width))};
-  for (const ValuePtr& past : {past_key, past_value}) {
-    auto present = std::make_shared<Value>(*past);
-    present->kind = Kind::kCached;
-    present->id = past->is_key ? a.k : a.v;
-    for (Axis& axis : present->axes)
-      if (axis.kind == AxisKind::kPast) axis = OfKind(AxisKind::kSlot);
-    out.push_back(std::move(present));
+  out.push_back(Present(*past_key, a.k));
+  out.push_back(Present(*past_value, a.v));
+  return out;
+}
+
+Result<Values> AttentionNode(const Call& c) {
+  Attending a;
+  SLM_ASSIGN_OR_RETURN(a.q, c.In(0));
+  SLM_ASSIGN_OR_RETURN(a.k, c.In(1));
+  SLM_ASSIGN_OR_RETURN(a.v, c.In(2));
+  a.past_key = c.Optional(4), a.past_value = c.Optional(5);
+  if ((a.past_key == nullptr) != (a.past_value == nullptr)) return c.Refuse("past keys without past values");
+  if (c.Optional(6)) return c.Refuse("a cache that is kept outside (nonpad_kv_seqlen)");
+  if (c.Int("left_window_size", -1) >= 0 || c.Int("right_window_size", -1) >= 0) return c.Refuse("windows as attributes");
+  a.n_heads = c.Int("q_num_heads", 0), a.n_kv_heads = c.Int("kv_num_heads", 0);
+  a.scale = c.Float("scale", 0), a.softcap = c.Float("softcap", 0);
+  if (c.node.Find("scale") && a.scale == 0) return c.Refuse("a scale of 0");
+  if (const ValuePtr mask = c.Optional(3)) {
+    SLM_ASSIGN_OR_RETURN(a.seen, SeenThrough(c, *mask, Length::kMayBeShorter));
   }
-  return out;
+  if (c.Int("is_causal", 0) != 0) a.seen = Both(a.seen, NothingLater(c, a.past_key));
+  if (!a.seen) return c.Refuse("attention that is not causal");
+  return EmitAttending(c, a);
 }
 
-Result<ValuePtr> Scores(const Call& c, const ValuePtr& q, const Value& keys) {
-  const ValuePtr rows = Emitter::AsRows(q);
-  if (!rows || !keys.is_key) return c.Refuse("a product with the cache that is no attention");
-  SLM_ASSIGN_OR_RETURN(const HeadAxes hq, HeadsFirst(c, rows->axes, AxisKind::kToken));
-  SLM_ASSIGN_OR_RETURN(const HeadAxes hk, HeadsFirst(c, keys.axes, AxisKind::kSlot, LastAxis::kLength));
-  if (hq.width != hk.width || hq.heads != hk.heads * hk.repeat || hq.repeat != 1) return c.Refuse("queries and keys of different heads");
-  ValuePtr out = c.Make(Kind::kScores, rows->axes);
-  out->axes.back() = OfKind(AxisKind::kSlot);
-  out->of = rows;
-  out->with = std::make_shared<Value>(keys);
-  out->id = c.w.emit.Unscaled(*rows);
-  out->scale = rows->scale * keys.scale;
-  return out;
-}
-
-// The mask of every probed call must be that of a causal decoder, perhaps with a window.
-Result<ValuePtr> Mask(const Call& c, const Value& scores, const Value& mask) {
-  if (scores.masked) return c.Refuse("a second mask");
-  const auto& probes = c.w.calls.probes();
-  auto out = std::make_shared<Value>(scores);
-  for (size_t pass = 0; pass < 2; ++pass)  // the window first, from the longest call
-    for (size_t p = probes.size(); p-- > 0;) {
-      const Array& a = mask.at[p];
-      const int64_t total = probes[p].past + probes[p].tokens, tokens = probes[p].tokens;
-      if (a.size() != tokens * total || a.dims.size() < 2 || a.dims.back() != total || a.dims[a.dims.size() - 2] != tokens)
-        return c.Refuse("a mask that is not [tokens, slots]");
-      const bool is_bool = a.type == onnx::ElementType::kBool;
-      const auto seen = [&](int64_t t, int64_t s) { return is_bool ? NumberAt(a, t * total + s) != 0 : NumberAt(a, t * total + s) == 0; };
-      if (pass == 0) {
-        int64_t first = 0;
-        const int64_t position = total - 1;
-        while (first < position && !seen(tokens - 1, first)) ++first;
-        if (first > 0 && out->window == 0) out->window = static_cast<int>(position + 1 - first);
-        continue;
-      }
-      for (int64_t t = 0; t < tokens; ++t)
-        for (int64_t s = 0; s < total; ++s) {
-          const int64_t position = probes[p].past + t;
-          const bool want = s <= position && (out->window == 0 || s > position - out->window);
-          const bool hidden = is_bool || NumberAt(a, t * total + s) <= kMaskedBelow;
-          if (seen(t, s) != want || (!want && !hidden)) return c.Refuse("a mask that is not causal, with or without a window");
-        }
+// com.microsoft's, of as many heads of keys as of queries; its layout is in ONNX Runtime's docs/ContribOperators.md.
+Result<Values> MultiHeadAttentionNode(const Call& c) {
+  for (const auto& [i, what] :
+       {std::pair<size_t, const char*>{8, "a cache longer than the sequence (past_sequence_length)"}, {9, "beams (cache_indirection)"}})
+    if (c.Optional(i)) return c.Refuse(what);
+  Attending a;
+  SLM_ASSIGN_OR_RETURN(a.q, c.In(0));
+  a.k = c.Optional(1), a.v = c.Optional(2);
+  if (!a.k || !a.v || a.q->axes.size() != 3) return c.Refuse("queries, keys and values packed into one");
+  a.past_key = c.Optional(6), a.past_value = c.Optional(7);
+  if ((a.past_key == nullptr) != (a.past_value == nullptr)) return c.Refuse("past keys without past values");
+  a.n_heads = a.n_kv_heads = c.Int("num_heads", 0);
+  a.scale = c.Float("scale", 0);
+  if (const ValuePtr padding = c.Optional(4)) {
+    const bool length = padding->kind == Kind::kCall && padding->at[0].dims.size() == 1;
+    if (length && !HoldsTotal(c, *padding, 0)) return c.Refuse("lengths that are not those of the sequence");
+    if (!length) {
+      SLM_ASSIGN_OR_RETURN(a.seen, SeenThrough(c, *padding, Length::kWhole));
     }
-  out->masked = true;
-  return out;
-}
-
-Result<Values> SoftmaxNode(const Call& c) {
-  SLM_ASSIGN_OR_RETURN(const ValuePtr s, c.In(0));
-  SLM_ASSIGN_OR_RETURN(const size_t axis, AxisOf(c.Int("axis", -1), s->axes.size()));
-  if (s->kind != Kind::kScores || !s->masked || axis + 1 != s->axes.size())
-    return c.Refuse("a softmax of other than masked scores of an attention");
-  auto out = std::make_shared<Value>(*s);
-  out->kind = Kind::kProbabilities;
-  return Single(std::move(out));
-}
-
-Result<Values> IsNanNode(const Call& c) {
-  SLM_ASSIGN_OR_RETURN(const ValuePtr v, c.In(0));
-  if (v->kind != Kind::kProbabilities) return c.Refuse("of something that is no probability");
-  return Single(c.Make(Kind::kNever, v->axes));
-}
-
-// A mask that replaces scores, or a guard against rows that see nothing.
-Result<Values> WhereNode(const Call& c) {
-  SLM_ASSIGN_OR_RETURN(const ValuePtr condition, c.In(0));
-  SLM_ASSIGN_OR_RETURN(const ValuePtr yes, c.In(1));
-  SLM_ASSIGN_OR_RETURN(const ValuePtr no, c.In(2));
-  if (condition->kind == Kind::kNever) return Single(no);
-  const auto hidden = NumberOf(yes->kind == Kind::kScores ? *no : *yes);
-  const ValuePtr scores = yes->kind == Kind::kScores ? yes : no;
-  if (condition->kind != Kind::kCall || scores->kind != Kind::kScores || !hidden || *hidden > kMaskedBelow)
-    return c.Refuse("a choice that is no mask of an attention");
-  auto mask = std::make_shared<Value>(*condition);
-  if (scores == no)
-    for (Array& a : mask->at)
-      for (int64_t& i : a.i) i = i == 0;
-  SLM_ASSIGN_OR_RETURN(ValuePtr out, Mask(c, *scores, *mask));
-  return Single(std::move(out));
-}
-
-Result<ValuePtr> Attend(const Call& c, const Value& p, const Value& v) {
-  const Value& keys = *p.with;
-  SLM_ASSIGN_OR_RETURN(const HeadAxes hq, HeadsFirst(c, p.of->axes, AxisKind::kToken));
-  SLM_ASSIGN_OR_RETURN(const HeadAxes hv, HeadsFirst(c, v.axes, AxisKind::kSlot));
-  if (v.is_key || v.layer != keys.layer || v.scale != 1 || hv.width != hq.width || hv.heads * hv.repeat != hq.heads)
-    return c.Refuse("values that do not belong to the keys");
-  AttentionParts a;
-  a.q = p.id, a.k = keys.id, a.v = v.id;
-  a.n_heads = hq.heads, a.n_kv_heads = hv.heads, a.head_dim = hq.width;
-  a.layer = v.layer;
-  a.softcap = p.softcap, a.window = p.window;
-  a.scale = p.squashed ? p.scale * p.softcap : p.scale;  // the operator divides by the cap before the tanh
-  SLM_ASSIGN_OR_RETURN(const ValueId id, EmitAttention(c, a));
-  ValuePtr out = c.Make(Kind::kRows, p.of->axes);
-  out->id = id;
-  return out;
+  }
+  if (const ValuePtr bias = c.Optional(5)) {
+    SLM_ASSIGN_OR_RETURN(const SeenAt seen, SeenThrough(c, *bias, Length::kWhole));
+    a.seen = Both(a.seen, seen);
+  }
+  if (c.Int("unidirectional", 0) != 0) a.seen = Both(a.seen, NothingLater(c, a.past_key));
+  if (!a.seen) return c.Refuse("attention that is not causal");
+  if (const ValuePtr bias = c.Optional(3)) {  // of queries, keys and values, one behind the other
+    SLM_ASSIGN_OR_RETURN(const std::vector<float> values, FloatsOf(*bias));
+    size_t at = 0;
+    for (ValuePtr* x : {&a.q, &a.k, &a.v}) {
+      const ValuePtr rows = Emitter::AsRows(*x);
+      const auto width = static_cast<size_t>(rows ? Width(rows->axes) : 0);
+      if (!rows || rows->axes.size() != 3 || values.size() != 3 * width) return c.Refuse("a bias of another width");
+      SLM_ASSIGN_OR_RETURN(const ValueId id, c.w.emit.Materialise(*rows));
+      const auto begin = values.begin() + static_cast<std::ptrdiff_t>(at);
+      *x = c.Rows(kNoValue, rows->axes);
+      (*x)->id = c.w.emit.Node(Op::kAdd, fmt::format("{}.biased", bias->name),
+                               {id, c.w.emit.Numbers(bias->name, {begin, begin + static_cast<std::ptrdiff_t>(width)})},
+                               static_cast<int64_t>(width));
+      at += width;
+    }
+  }
+  return EmitAttending(c, a);
 }
 
 }  // namespace slm::importer

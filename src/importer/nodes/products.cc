@@ -119,8 +119,7 @@ Result<Values> GatherNode(const Call& c) {
   if (ids->kind == Kind::kIds) {
     if (data->kind != Kind::kFixed || !data->weight || c.Int("axis", 0) != 0)
       return c.Refuse("tokens as an index of something that is no table");
-    SLM_ASSIGN_OR_RETURN(const model::Tensor* table, c.w.emit.weights().Matrix(*data->weight, Rows::kFirst));
-    if (table->grouped && table->grouped->layout == model::GroupedLayout::kColumns) return c.Refuse("an embedding by columns");
+    SLM_ASSIGN_OR_RETURN(const model::Tensor* table, c.w.emit.weights().Table(*data->weight));
     return Embed(c, table, *ids);
   }
   const ValuePtr rows = Emitter::AsRows(data);
@@ -129,7 +128,8 @@ Result<Values> GatherNode(const Call& c) {
   const auto& probes = c.w.calls.probes();
   SLM_ASSIGN_OR_RETURN(const auto index, IntsOf(*ids, probes.size()));
   for (size_t p = 0; p < probes.size(); ++p)
-    if (rows->axes[axis].kind != Axis::Kind::kToken || index[p].size() != 1 || (index[p][0] != -1 && index[p][0] != probes[p].tokens - 1))
+    if (rows->axes[axis] != OfKind(Axis::Kind::kToken) || index[p].size() != 1 ||
+        (index[p][0] != -1 && index[p][0] != probes[p].tokens - 1))
       return c.Refuse("other rows than the last token's");
   auto out = std::make_shared<Value>(*rows);
   out->name = c.out();
@@ -153,15 +153,16 @@ Result<Values> GatherBlockQuantizedNode(const Call& c) {
       return c.Refuse(fmt::format("input {} is no weight of the file", i));
     *part = p->weight->values;
   }
-  if (v.codes->dims.size() != 2) return c.Refuse("a table that is no matrix");
+  const Dims dims = c.in[0]->weight->dims();  // perhaps of a head's codes, seen as a matrix
+  if (dims.size() != 2) return c.Refuse("a table that is no matrix");
   SLM_ASSIGN_OR_RETURN(const size_t quantized, AxisOf(c.Int("quantize_axis", 1), 2));
   SLM_ASSIGN_OR_RETURN(const size_t gathered, AxisOf(c.Int("gather_axis", 0), 2));
   if (quantized != 1 || gathered != 0) return c.Refuse("blocks along other than the columns");
   v.bits = v.codes->type == onnx::ElementType::kUint8 ? c.Int("bits", 4) : 4;
   if (v.bits != 2 && v.bits != 4 && v.bits != 8) return c.Refuse(fmt::format("codes of {} bits", v.bits));
   v.block = c.Int("block_size", 128);
-  v.n = v.codes->dims[0];
-  v.k = v.codes->type == onnx::ElementType::kUint8 ? v.codes->dims[1] * 8 / v.bits : v.codes->dims[1];
+  v.n = dims[0];
+  v.k = v.codes->type == onnx::ElementType::kUint8 ? dims[1] * 8 / v.bits : dims[1];
   SLM_ASSIGN_OR_RETURN(const model::Tensor* table, c.w.emit.weights().Blocked(v));
   return Embed(c, table, *ids);
 }

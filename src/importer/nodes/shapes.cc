@@ -194,7 +194,7 @@ Result<Values> SliceNode(const Call& c) {
   const auto& probes = c.w.calls.probes();
   for (size_t i = 0; i < starts[0].size(); ++i) {
     SLM_ASSIGN_OR_RETURN(const size_t axis, AxisOf(i < axes[0].size() ? axes[0][i] : static_cast<int64_t>(i), v->axes.size()));
-    bool whole = true, last = v->axes[axis].kind == AxisKind::kToken;
+    bool whole = true, last = v->axes[axis] == OfKind(AxisKind::kToken);
     int64_t begin = 0, end = 0;
     for (size_t p = 0; p < probes.size(); ++p) {
       if (starts[p].size() != starts[0].size() || ends[p].size() != starts[0].size())
