@@ -3,8 +3,10 @@
 // A line of 64 nibble bytes feeds two VPDPBUSD operands (u8 weights, s8 activations broadcast from memory), so nothing is
 // shuffled. The tile unpacks nibbles as it goes: an AND and a shift per line hide beside the 6 to 24 dots that use it. With 96
 // dots and 24 float operations of the same ports per block of 32 K the ceiling is 80 % of the VNNI peak (73 % with minimums, 12 operations
-// more); 77 % was measured, so unpacking a panel to bytes first, the usual way, has 3 points to win, doubles the panel in cache and would
-// be a second path. Exactness: integer dots are exact (|sum| <= 32 * 15 * 128), the float order is that of kernels/packed/contract.h.
+// more), and 77 % (70 %) was measured on Zen 4. Lost there: spreading a panel to bytes first (593 GOP/s instead of 645 at 256 tokens),
+// copying the tokens of a tile into one stream (the tile gains 1 %, the copy costs more), dots by VPMADDUBSW beside VPDPBUSD (every
+// multiplication runs on the same two ports). Exactness: integer dots are exact (|sum| <= 32 * 15 * 128), the float order is that of
+// kernels/packed/contract.h.
 #include <immintrin.h>
 #include <stdint.h>
 
