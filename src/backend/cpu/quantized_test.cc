@@ -101,6 +101,26 @@ TEST(Quantized, ThreadsDoNotChangeABit) {
     }
 }
 
+// In a long call two threads take rows of their own through whole products; one and three threads take panels.
+TEST(Quantized, RowsOfAThreadsOwnDoNotChangeABit) {
+  std::vector<int32_t> prompt(200);
+  for (size_t i = 0; i < prompt.size(); ++i) prompt[i] = kPrompt[i * 7 % kPrompt.size()];
+  for (const auto& file : kFiles)
+    for (const auto compute : {ComputeMode::kNative, ComputeMode::kF32}) {
+      CpuOptions o = Native();
+      o.context = 256;
+      o.compute = compute;
+      std::vector<std::vector<float>> rows;
+      for (const int n : {1, 2, 3}) {
+        o.n_threads = n;
+        auto b = OpenTiny(TinyPath(file), {}, o);
+        ASSERT_TRUE(b);
+        rows.push_back(AllRows(*b, prompt, prompt.size()));
+        EXPECT_EQ(rows.back(), rows.front()) << file << " with " << n << " threads";
+      }
+    }
+}
+
 // Relative difference of two evaluations that differ in the order of attention's sums only: that is in the last bits of a float,
 // but now and then it turns an activation to the next of its 127 steps. One such step changes a product over a block of 32 by
 // crest / (127 sqrt(32)) = 0.56 % of its rms for a crest factor of 4; two are allowed.

@@ -31,6 +31,10 @@ void ForTileRows(const Frame& f, RowSet set, const WideInput& wide, int n, const
   for (int64_t i = r.begin; i < r.end; ++i) wide.tiles.store_row(make(rows.begin + static_cast<int>(i), f.row), n, i, f.shared.Tiles());
 }
 
+// From this many rows a thread on, threads split the rows of a product and not its panels: what a thread writes it then reads itself, and
+// no row travels between cores. Fewer rows do not pay for unpacking every panel on every thread.
+constexpr int kOwnRows = 96;
+
 // A product with a matrix that stays in the file: this thread packs a few panels, multiplies by them, and packs the next.
 void MultiplyFromFile(const PackedMatrix& w, const kernels::MatMulKernel& kernel, kernels::MatMulArgs a, uint8_t* piece) {
   constexpr int64_t kDropBytes = int64_t{4} << 20;  // of source between two drops: a system call each
@@ -116,26 +120,29 @@ void PadStep::Run(const void* operands, const Frame& f) {
 void MatMulStep::Run(const void* operands, const Frame& f) {
   SLM_ZONE("matmul");
   const auto& s = *static_cast<const MatMulStep*>(operands);
-  const RowRange rows = RowsOf(s.rows, f);
-  const Range panels = SplitRange(s.w->n_panels(), 1, f.thread, f.n_threads);
+  const RowRange all = RowsOf(s.rows, f);
+  const bool wide = s.wide.fn != nullptr && all.count >= kernels::kWideTokens;
+  const bool own_rows = !wide && !s.w->file && all.count >= kOwnRows * f.n_threads;
+  const Range share = own_rows ? SplitRange(all.count, 1, f.thread, f.n_threads) : Range{0, all.count};
+  const RowRange rows = {all.begin + static_cast<int>(share.begin), static_cast<int>(share.end - share.begin)};
+  const Range panels = own_rows ? Range{0, s.w->n_panels()} : SplitRange(s.w->n_panels(), 1, f.thread, f.n_threads);
   if (panels.begin == panels.end) return;
   kernels::MatMulArgs a;
   a.w = s.w->data;
   a.panel_bytes = kernels::PanelBytes(s.w->kind, s.w->k);
   a.k = static_cast<int>(kernels::PaddedK(s.w->k));
   a.m = rows.count;
-  const bool wide = s.wide.fn != nullptr && rows.count >= kernels::kWideTokens;
   if (wide) {
     a.tiles = f.shared.Tiles();
   } else if (kernels::IsQuantized(s.w->kind)) {
-    const ActivationBuffer& in = rows.count == 1 ? f.mine : f.shared;
+    const kernels::Q8Row in = (rows.count == 1 ? f.mine : f.shared).Row(share.begin, a.k);
     a.a = in.q;
     a.a_scale = in.scale;
     a.a_sum = in.sum;
     a.residual = in.residual;
     a.residual_count = in.residual_count;
   } else if (s.from_padded) {
-    a.x = f.padded;
+    a.x = f.padded + share.begin * a.k;
     a.x_stride = a.k;
   } else {
     a.x = f.At(s.x, rows.begin);

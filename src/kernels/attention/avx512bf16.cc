@@ -1,8 +1,9 @@
 // Prefill attention over an f16 cache on the bf16 dot products of AVX-512 (two products a lane): what of attention is products takes half
 // the time, a third of a long prompt's.
 //
-// Queries, keys, weights and values are rounded to bf16 (2^-9 relative each), sums are f32, the softmax is that of avx512_prefill.h.
-// Calls of fewer than kWideTokens tokens, caches of f32 and decode stay with the f32 kernels of avx512vnni.cc.
+// Queries, keys, weights and values are rounded to bf16 (2^-9 relative each), sums are f32, the softmax is that of avx512_prefill.h. Keys
+// and values are rounded once for kPairTiles tiles of a head, a block after the other: rounding them for each tile took a sixth of the
+// time. Calls of fewer than kWideTokens tokens, caches of f32 and decode stay with the f32 kernels of avx512vnni.cc.
 #include <immintrin.h>
 #include <stdint.h>
 
@@ -44,35 +45,48 @@ struct HalfRows {  // for the parts of PrefillTile that are used here
 
 constexpr int kKeyStride = 136;  // pairs: a row of 256 values, and off the multiples of 4 KiB
 constexpr int kPairRows = kBlockKeys / 2 + 1;
+constexpr int kPairTiles = 4;
+
+// A block of keys and values of one KV head, as pairs.
+struct PairBlock {
+  const AttentionArgs& a;
+  const uint16_t *k, *v;                // of the head, slot 0
+  uint32_t *keys, *values;              // [64][kKeyStride], [kPairRows][kBlockStride]
+  int key = 0;                          // first slot
+  int lead() const { return key & 1; }  // pairs of values lie at even slots, however the prompt is cut
+
+  void Fill(int first, int n) {
+    key = first;
+    const uint16_t* from =
+        reinterpret_cast<const uint16_t*>(KeysAt(a, key)) + (k - static_cast<const uint16_t*>(a.k)) + int64_t{key} * a.head_dim;
+    for (int j = 0; j < n; ++j, from += a.head_dim)
+      for (int d = 0; d < a.head_dim; d += kLanes)
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(keys + j * kKeyStride + d / 2),
+                            reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(LoadHalfs(from + d, a.head_dim - d))));
+    from = reinterpret_cast<const uint16_t*>(ValuesAt(a, key)) + (v - static_cast<const uint16_t*>(a.v)) + int64_t{key} * a.head_dim;
+    for (int p = 0; 2 * p - lead() < n; ++p) {  // what is missing from a pair is 0
+      const int low = 2 * p - lead(), high = low + 1;
+      for (int d = 0; d < a.head_dim; d += kLanes) {
+        const F x = low >= 0 ? LoadHalfs(from + low * a.head_dim + d, a.head_dim - d) : _mm512_setzero_ps();
+        const F y = high < n ? LoadHalfs(from + high * a.head_dim + d, a.head_dim - d) : _mm512_setzero_ps();
+        StorePairs(values + p * kBlockStride + d, Pairs(x, y));
+      }
+    }
+  }
+};
 
 template <int NQ>
 struct PairTile : PrefillTile<NQ, HalfRows> {
   using Base = PrefillTile<NQ, HalfRows>;
   using Base::a, Base::kRow, Base::ot, Base::s, Base::max, Base::sum;
-  uint32_t *qp, *weights, *rows;  // [D / 2][NQ * 16], [kPairRows][NQ * 16], keys [64][kKeyStride] or values [kPairRows][kBlockStride]
-  const uint16_t *k, *v;
+  uint32_t *qp, *weights;  // [D / 2][NQ * 16], [kPairRows][NQ * 16]
 
-  void Keys(int key, int n) const {
-    const uint16_t* from =
-        reinterpret_cast<const uint16_t*>(KeysAt(a, key)) + (k - static_cast<const uint16_t*>(a.k)) + int64_t{key} * a.head_dim;
-    for (int j = 0; j < n; ++j, from += a.head_dim)
-      for (int d = 0; d < a.head_dim; d += kLanes)
-        _mm256_storeu_si256(reinterpret_cast<__m256i*>(rows + j * kKeyStride + d / 2),
-                            reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(LoadHalfs(from + d, a.head_dim - d))));
+  int First() const {
+    const int p0 = a.position + this->token;
+    return a.window > 0 && p0 + 1 > a.window ? p0 + 1 - a.window : 0;
   }
-  // Pairs of rows of even and odd slots; `lead` is 1 when the first slot is odd. What is missing from a pair is 0.
-  void Values(int key, int n, int lead) const {
-    const uint16_t* from =
-        reinterpret_cast<const uint16_t*>(ValuesAt(a, key)) + (v - static_cast<const uint16_t*>(a.v)) + int64_t{key} * a.head_dim;
-    for (int p = 0; 2 * p - lead < n; ++p) {
-      const int low = 2 * p - lead, high = low + 1;
-      for (int d = 0; d < a.head_dim; d += kLanes) {
-        const F x = low >= 0 ? LoadHalfs(from + low * a.head_dim + d, a.head_dim - d) : _mm512_setzero_ps();
-        const F y = high < n ? LoadHalfs(from + high * a.head_dim + d, a.head_dim - d) : _mm512_setzero_ps();
-        StorePairs(rows + p * kBlockStride + d, Pairs(x, y));
-      }
-    }
-  }
+  int Last() const { return a.position + this->token_end - 1; }
+
   void Weights(int n, int lead) const {
     for (int p = 0; 2 * p - lead < n; ++p) {
       const int low = 2 * p - lead, high = low + 1;
@@ -84,13 +98,13 @@ struct PairTile : PrefillTile<NQ, HalfRows> {
     }
   }
 
-  void Scores(int n) const {
+  void Scores(const uint32_t* keys, int n) const {
     constexpr int NK = NQ == 2 ? 8 : 16;
     for (int j = 0; j < n; j += NK) {
       F acc[NK][NQ];
       for (int i = 0; i < NK; ++i)
         for (int x = 0; x < NQ; ++x) acc[i][x] = _mm512_setzero_ps();
-      const uint32_t *kp = rows + j * kKeyStride, *q = qp;
+      const uint32_t *kp = keys + j * kKeyStride, *q = qp;
       for (int d = 0; d < a.head_dim / 2; ++d, ++kp, q += kRow) {
         __m512i pairs[NQ];
         for (int x = 0; x < NQ; ++x) pairs[x] = HeldPairs(LoadPairs(q + x * kLanes));
@@ -102,12 +116,12 @@ struct PairTile : PrefillTile<NQ, HalfRows> {
     }
   }
 
-  void ValueColumns(int d, int pairs, const F* rescale) const {
+  void ValueColumns(const uint32_t* values, int d, int pairs, const F* rescale) const {
     constexpr int ND = 8;
     F acc[ND][NQ];
     for (int i = 0; i < ND; ++i)
       for (int x = 0; x < NQ; ++x) acc[i][x] = _mm512_mul_ps(Load(ot + (d + i) * kRow + x * kLanes), rescale[x]);
-    const uint32_t *vp = rows + d, *w = weights;
+    const uint32_t *vp = values + d, *w = weights;
     for (int p = 0; p < pairs; ++p, vp += kBlockStride, w += kRow) {
       __m512i q[NQ];
       for (int x = 0; x < NQ; ++x) q[x] = HeldPairs(LoadPairs(w + x * kLanes));
@@ -118,7 +132,7 @@ struct PairTile : PrefillTile<NQ, HalfRows> {
       for (int x = 0; x < NQ; ++x) Store(ot + (d + i) * kRow + x * kLanes, acc[i][x]);
   }
 
-  void Run() {
+  void Begin() {
     this->LoadQueries();
     for (int d = 0; d < a.head_dim / 2; ++d)
       for (int i = 0; i < kRow; i += kLanes)
@@ -128,51 +142,64 @@ struct PairTile : PrefillTile<NQ, HalfRows> {
       sum[x] = _mm512_setzero_ps();
     }
     for (int i = 0; i < a.head_dim * kRow; i += kLanes) Store(ot + i, _mm512_setzero_ps());
-    const int p0 = a.position + this->token, last = a.position + this->token_end - 1;
-    int n = 0;
-    for (int key = a.window > 0 && p0 + 1 > a.window ? p0 + 1 - a.window : 0; key <= last; key += n) {
-      n = kBlockKeys - key % kBlockKeys;
-      if (n > last + 1 - key) n = last + 1 - key;
-      const int lead = key & 1;  // pairs lie at even slots, however the prompt is cut
-      F rescale[NQ];
-      Keys(key, n);
-      Scores(n);
-      this->Softmax(key, n, rescale);
-      Weights(n, lead);
-      Values(key, n, lead);
-      for (int d = 0; d < a.head_dim; d += 8) ValueColumns(d, (n + lead + 1) / 2, rescale);
-    }
-    this->StoreOutputs();
+  }
+
+  // What this tile sees of a block that ends before slot `end`.
+  void Add(const PairBlock& b, int end) {
+    const int key = First() > b.key ? First() : b.key, n = (end <= Last() ? end : Last() + 1) - key;
+    if (n <= 0) return;
+    const int lead = key & 1;
+    F rescale[NQ];
+    Scores(b.keys + (key - b.key) * kKeyStride, n);
+    this->Softmax(key, n, rescale);
+    Weights(n, lead);
+    const uint32_t* values = b.values + (key - lead - (b.key - b.lead())) / 2 * kBlockStride;
+    for (int d = 0; d < a.head_dim; d += 8) ValueColumns(values, d, (n + lead + 1) / 2, rescale);
   }
 };
 
+// Adjacent tiles of a head, `count` times NQ tiles of the contract, from `token` on.
 template <int NQ>
-void RunPairTile(const AttentionArgs& a, int head, int token, int token_end, float* scratch) {
+void RunPairTiles(const AttentionArgs& a, int head, int token, int count, float* scratch) {
   const int64_t row = NQ * kLanes, kv_head = head / (a.n_heads / a.n_kv_heads) * a.kv_head_stride;
-  float *qt = scratch, *ot = qt + a.head_dim * row, *s = ot + a.head_dim * row;
-  uint32_t* qp = reinterpret_cast<uint32_t*>(s + kBlockKeys * row);
-  uint32_t* weights = qp + a.head_dim / 2 * row;
-  PairTile<NQ> tile = {{a, head, token, token_end, qt, ot, s, nullptr, {}, {}},
-                       qp,
-                       weights,
-                       weights + kPairRows * row,
-                       static_cast<const uint16_t*>(a.k) + kv_head,
-                       static_cast<const uint16_t*>(a.v) + kv_head};
-  tile.Run();
+  const int64_t tile_floats = (a.head_dim + a.head_dim / 2) * row;
+  float *qt = scratch + kPairTiles * tile_floats, *s = qt + a.head_dim * row;
+  uint32_t* weights = reinterpret_cast<uint32_t*>(s + kBlockKeys * row);
+  uint32_t* keys = weights + kPairRows * row;
+  PairBlock block = {a, static_cast<const uint16_t*>(a.k) + kv_head, static_cast<const uint16_t*>(a.v) + kv_head, keys,
+                     keys + kBlockKeys * kKeyStride};
+  const auto tile = [&](int i) -> PairTile<NQ> {
+    const int begin = token + i * NQ * kPrefillTile, end = begin + NQ * kPrefillTile;
+    float* own = scratch + i * tile_floats;
+    return {
+        {a, head, begin, end < a.m ? end : a.m, qt, own, s, nullptr, {}, {}}, reinterpret_cast<uint32_t*>(own + a.head_dim * row), weights};
+  };
+  PairTile<NQ> tiles[kPairTiles] = {tile(0), tile(1), tile(2), tile(3)};
+  for (int i = 0; i < count; ++i) tiles[i].Begin();
+  const int last = tiles[count - 1].Last();
+  for (int key = tiles[0].First(), end; key <= last; key = end) {
+    end = key / kBlockKeys * kBlockKeys + kBlockKeys;
+    if (end > last + 1) end = last + 1;
+    block.Fill(key, end - key);
+    for (int i = 0; i < count; ++i) tiles[i].Add(block, end);
+  }
+  for (int i = 0; i < count; ++i) tiles[i].StoreOutputs();
 }
 // It fits into the scratch that AttentionScratchFloats gives, at the largest head and hence at smaller ones.
-static_assert(int64_t{80} * 256 + (kBlockKeys + kPairRows) * 32 + kPairRows * kBlockStride <= AttentionScratchFloats(1, 1, 256));
-static_assert(kBlockKeys * kKeyStride <= kPairRows * kBlockStride);
+static_assert(kPairTiles == 4);
+static_assert((kPairTiles * 384 + 256 + kBlockKeys + kPairRows) * 32 + kBlockKeys * kKeyStride + kPairRows * kBlockStride <=
+              AttentionScratchFloats(1, 1, 256));
 
 void Prefill(const AttentionArgs& a, int64_t begin, int64_t end, float* scratch) {
   if (a.m < kWideTokens || a.kv_type != KvType::kF16) return kAttentionAvx512Vnni.prefill(a, begin, end, scratch);
-  for (int64_t item = begin; item < end; ++item) {
+  for (int64_t item = begin; item < end;) {
     const PrefillItem it = PrefillItemAt(a, item);
-    if (item + 1 < end && it.token_end < a.m) {  // the next item is the next tile of this head
-      RunPairTile<2>(a, it.head, it.token, PrefillItemAt(a, ++item).token_end, scratch);
-    } else {
-      RunPairTile<1>(a, it.head, it.token, it.token_end, scratch);
-    }
+    // Items of one head follow each other: whole pairs of its tiles, then what is left of them.
+    const int64_t left = (a.m - it.token + kPrefillTile - 1) / kPrefillTile, mine = left < end - item ? left : end - item;
+    const int pairs = static_cast<int>(mine / 2 < kPairTiles ? mine / 2 : kPairTiles);
+    if (pairs > 0) RunPairTiles<2>(a, it.head, it.token, pairs, scratch);
+    else RunPairTiles<1>(a, it.head, it.token, 1, scratch);
+    item += pairs > 0 ? 2 * pairs : 1;
   }
 }
 

@@ -93,13 +93,14 @@ constexpr int64_t PartialStride(int head_dim) { return 16 + head_dim; }
 constexpr int64_t PartialFloats(int n_heads, int head_dim, int s) {
   return int64_t{n_heads} * ((s + kDecodeChunk - 1) / kDecodeChunk + 1) * PartialStride(head_dim);
 }
-// f32 values of scratch one thread needs, 64-byte aligned. Prefill: queries and accumulators of two tiles [2][D][16], scores
-// [keys of a block][32], one block of keys or values as f32 with a fixed row stride (kernels bake it into addresses).
+// f32 values of scratch one thread needs, 64-byte aligned. Prefill: queries and accumulators of up to eight tiles [2][D][16] and what else
+// is kept of them, scores and weights [keys of a block][32], one block of keys and values with a fixed row stride (kernels bake it into
+// addresses).
 // Decode: scores [rows][kDecodeChunk] and queries [rows][256] of up to 8 heads that share a KV head; kernels/attention_int8 takes more
 // for its codes, and fits into what prefill needs (a static_assert there).
 inline constexpr int kBlockKeys = 64, kBlockStride = 272;
 constexpr int64_t AttentionScratchFloats(int n_heads, int n_kv_heads, int head_dim) {
-  const int64_t prefill = int64_t{4} * kPrefillTile * head_dim + kBlockKeys * (2 * kPrefillTile + kBlockStride) + 64;
+  const int64_t prefill = int64_t{14} * kPrefillTile * head_dim + kBlockKeys * (4 * kPrefillTile + kBlockStride) + 1024;
   const int64_t decode = int64_t{n_heads / n_kv_heads > 8 ? n_heads / n_kv_heads : 8} * (kDecodeChunk + 256) + 64;
   return prefill > decode ? prefill : decode;
 }

@@ -172,7 +172,7 @@ void MatMul(const MatMulArgs& args) {
         default:
           SpreadPanel<kKind>(panel, n_blocks, spread);
           SumResiduals<F>(spread, residuals, n_blocks, n, sums);
-          RunTiles<F>(spread, n, t, sums, to);
+          RunTiles<F, Fetch::kNextPanel>(spread, n, t, sums, to, NextPanelOf(args, p));
       }
     }
   }

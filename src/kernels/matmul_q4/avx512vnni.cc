@@ -3,8 +3,10 @@
 // A line of 64 nibble bytes feeds two VPDPBUSD operands (u8 weights, s8 activations broadcast from memory), so nothing is
 // shuffled. The tile unpacks nibbles as it goes: an AND and a shift per line hide beside the 6 to 24 dots that use it. With 96
 // dots and 24 float operations of the same ports per block of 32 K the ceiling is 80 % of the VNNI peak (73 % with minimums, 12 operations
-// more); 77 % was measured, so unpacking a panel to bytes first, the usual way, has 3 points to win, doubles the panel in cache and would
-// be a second path. Exactness: integer dots are exact (|sum| <= 32 * 15 * 128), the float order is that of kernels/packed/contract.h.
+// more), and 77 % (70 %) was measured on Zen 4. Lost there: spreading a panel to bytes first (593 GOP/s instead of 645 at 256 tokens),
+// copying the tokens of a tile into one stream (the tile gains 1 %, the copy costs more), dots by VPMADDUBSW beside VPDPBUSD (every
+// multiplication runs on the same two ports). Exactness: integer dots are exact (|sum| <= 32 * 15 * 128), the float order is that of
+// kernels/packed/contract.h.
 #include <immintrin.h>
 #include <stdint.h>
 
@@ -19,62 +21,11 @@ constexpr int kCodeBytes = 8 * kLine;
 template <bool kMin>
 constexpr int kBlockBytes = kCodeBytes + (kMin ? 2 : 1) * kLine;
 
-// A block's weights in registers, for the tokens that have a residual there.
-template <bool kMin>
-struct Block {
-  __m512i w[8][2];      // K group, row group
-  __m512 s[2], low[2];  // scales, minima
-  explicit Block(const uint8_t* p) {
-#pragma GCC unroll 4
-    for (int c = 0; c < 4; ++c)
-      for (int g = 0; g < 2; ++g) {
-        const __m512i line = _mm512_load_si512(p + (c * 2 + g) * kLine);
-        w[c * 2][g] = _mm512_and_si512(line, _mm512_set1_epi8(0x0f));
-        w[c * 2 + 1][g] = _mm512_and_si512(_mm512_srli_epi16(line, 4), _mm512_set1_epi8(0x0f));
-      }
-    for (int g = 0; g < 2; ++g) {
-      s[g] = Halfs(p + kCodeBytes + g * 32);
-      low[g] = kMin ? Halfs(p + kCodeBytes + kLine + g * 32) : s[g];
-    }
-  }
-  void Add(const ResidualEntry& e, __m512 (&rest)[2]) const {
-    __m512i d[2];
-    d[0] = d[1] = kMin ? _mm512_setzero_si512() : _mm512_set1_epi32(e.start);
-#pragma GCC unroll 8
-    for (int c = 0; c < 8; ++c) {
-      const __m512i x = Broadcast4(e.q + c * 4);
-      d[0] = _mm512_dpbusd_epi32(d[0], w[c][0], x);
-      d[1] = _mm512_dpbusd_epi32(d[1], w[c][1], x);
-    }
-    for (int g = 0; g < 2; ++g) {
-      rest[g] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(d[g]), _mm512_mul_ps(_mm512_set1_ps(e.scale), s[g]), rest[g]);
-      if (kMin) rest[g] = _mm512_fmadd_ps(low[g], _mm512_set1_ps(e.offset), rest[g]);
-    }
-  }
-};
-
-// Sets the sums of n tokens in one panel to what their residual blocks give.
-template <bool kMin>
-[[gnu::noinline]] void SumResiduals(const uint8_t* panel, const ResidualList& list, int64_t n_blocks, int n, float* sums) {
-  for (int i = 0; i < n * kPanelRows; i += 16) _mm512_store_ps(sums + i, _mm512_setzero_ps());
-  for (int64_t b = 0; b < n_blocks; ++b) {
-    const ResidualEntry *e = list.entries + list.begin[b], *end = list.entries + list.begin[b + 1];
-    if (e == end) continue;
-    const Block<kMin> block(panel + b * kBlockBytes<kMin>);
-    for (; e != end; ++e) {
-      float* sum = sums + e->token * kPanelRows;
-      __m512 rest[2] = {_mm512_load_ps(sum), _mm512_load_ps(sum + 16)};
-      block.Add(*e, rest);
-      _mm512_store_ps(sum, rest[0]);
-      _mm512_store_ps(sum + 16, rest[1]);
-    }
-  }
-}
-
 // One block times kM columns x. Up to two the high nibbles are used in place (as 16 q, still a legal u8) in accumulators of
-// their own and divided by 16 once a block; from three on those registers are worth more than the shift.
-template <bool kMin, int kM, int kFetch, class Columns>
-[[gnu::always_inline]] inline void AddBlock(const uint8_t* p, const Columns& x, __m512 (*acc)[2]) {
+// their own and divided by 16 once a block; from three on those registers are worth more than the shift. fetch(c) is called beside the
+// lines of each c.
+template <bool kMin, int kM, class Columns, class F>
+[[gnu::always_inline]] inline void AddBlock(const uint8_t* p, const Columns& x, __m512 (*acc)[2], const F& fetch) {
   constexpr bool kInPlace = kM <= 2;
   const __m512i low = _mm512_set1_epi8(0x0f), high = _mm512_set1_epi8(static_cast<char>(0xf0));
   __m512i dot[kM][2], dot16[kInPlace ? kM : 1][2];
@@ -86,7 +37,7 @@ template <bool kMin, int kM, int kFetch, class Columns>
 #pragma GCC unroll 4
   for (int c = 0; c < 4; ++c) {
     const __m512i w0 = _mm512_load_si512(p + c * 2 * kLine), w1 = _mm512_load_si512(p + (c * 2 + 1) * kLine);
-    FetchAhead<kFetch>(p + c * 2 * kLine);
+    fetch(c);
     const __m512i l0 = _mm512_and_si512(w0, low), l1 = _mm512_and_si512(w1, low);
 #pragma GCC unroll 6
     for (int i = 0; i < kM; ++i) {
@@ -123,9 +74,32 @@ template <bool kMin, int kM, int kFetch, class Columns>
   }
 }
 
-// One panel times kM tokens, the first of them `token` of the output, beside what their residuals gave (sums).
+// Adds the products of one block with the kM residual blocks from e on to their tokens' sums.
 template <bool kMin, int kM>
-void RunTile(const uint8_t* p, const Tokens& t, int token, const float* sums, const Output& to) {
+[[gnu::always_inline]] inline void AddResiduals(const uint8_t* p, const ResidualEntry* e, float* sums) {
+  __m512 acc[kM][2];
+  for (int i = 0; i < kM; ++i)
+    for (int g = 0; g < 2; ++g) acc[i][g] = _mm512_load_ps(sums + e[i].token * kPanelRows + g * 16);
+  AddBlock<kMin, kM>(p, EntryColumns{e}, acc, [](int) {});
+  for (int i = 0; i < kM; ++i)
+    for (int g = 0; g < 2; ++g) _mm512_store_ps(sums + e[i].token * kPanelRows + g * 16, acc[i][g]);
+}
+
+// Sets the sums of n tokens in one panel to what their residual blocks give.
+template <bool kMin>
+[[gnu::noinline]] void SumResiduals(const uint8_t* panel, const ResidualList& list, int64_t n_blocks, int n, float* sums) {
+  for (int i = 0; i < n * kPanelRows; i += 16) _mm512_store_ps(sums + i, _mm512_setzero_ps());
+  for (int64_t b = 0; b < n_blocks; ++b) {
+    const ResidualEntry *e = list.entries + list.begin[b], *end = list.entries + list.begin[b + 1];
+    const uint8_t* p = panel + b * kBlockBytes<kMin>;
+    for (; end - e >= 2; e += 2) AddResiduals<kMin, 2>(p, e, sums);
+    if (e != end) AddResiduals<kMin, 1>(p, e, sums);
+  }
+}
+
+// One panel times kM tokens, the first of them `token` of the output, beside what their residuals gave (sums).
+template <bool kMin, int kM, Fetch kFetch>
+void RunTile(const uint8_t* p, const Tokens& t, int token, const float* sums, const Output& to, const uint8_t* next) {
   __m512 acc[kM][2];
   for (int i = 0; i < kM; ++i) {
     acc[i][0] = acc[i][1] = _mm512_setzero_ps();
@@ -133,9 +107,13 @@ void RunTile(const uint8_t* p, const Tokens& t, int token, const float* sums, co
   }
   const int8_t* a = t.a;
   for (int64_t b = 0; b < t.n_blocks; ++b) {
-    AddBlock<kMin, kM, kM>(p, TokenColumns{t, a, b}, acc);
+    AddBlock<kMin, kM>(p, TokenColumns{t, a, b}, acc, [=](int c) [[gnu::always_inline]] {
+      if (kFetch == Fetch::kNextPanel) FetchNext(next + c * kLine);
+      else FetchAhead<kM>(p + c * 2 * kLine);
+    });
     p += kBlockBytes<kMin>;
     a += kBlockK;
+    next += kNextLines * kLine;
   }
   for (int i = 0; i < kM; ++i)
     for (int g = 0; g < 2; ++g) to.Store(token + i, g, _mm512_add_ps(acc[i][g], _mm512_load_ps(sums + (token + i) * kPanelRows + g * 16)));
@@ -149,11 +127,12 @@ void RunOne(const uint8_t* p, const Tokens& t, const ResidualBlock* r, const Res
   const int8_t* a = t.a;
   int64_t next = r != end ? r->block : -1;
   for (int64_t b = 0; b < t.n_blocks; ++b) {
+    const auto fetch = [=](int c) [[gnu::always_inline]] { FetchAhead<1>(p + c * 2 * kLine); };
     if (b == next) {
-      AddBlock<kMin, 2, 1>(p, ResidualColumns{{t, a, b}, EntryOf(*r, kMin ? 0 : 8, 0)}, acc);
+      AddBlock<kMin, 2>(p, ResidualColumns{{t, a, b}, EntryOf(*r, kMin ? 0 : 8, 0)}, acc, fetch);
       next = ++r != end ? r->block : -1;
     } else {
-      AddBlock<kMin, 1, 1>(p, TokenColumns{t, a, b}, acc);
+      AddBlock<kMin, 1>(p, TokenColumns{t, a, b}, acc, fetch);
     }
     p += kBlockBytes<kMin>;
     a += kBlockK;
@@ -162,16 +141,17 @@ void RunOne(const uint8_t* p, const Tokens& t, const ResidualBlock* r, const Res
 }
 
 // n >= 2 tokens. (TileTokens never leaves one over.)
-template <bool kMin>
-void RunTiles(const uint8_t* panel, int n, Tokens t, const float* sums, const Output& to) {
+template <bool kMin, Fetch kFetch>
+void RunTiles(const uint8_t* panel, int n, Tokens t, const float* sums, const Output& to, NextPanel ahead) {
   for (int done = 0; done < n;) {
     const int tile = TileTokens(n - done, kTile);
+    const uint8_t* next = ahead.Take(t.n_blocks);
     switch (tile) {
-      case 2: RunTile<kMin, 2>(panel, t, done, sums, to); break;
-      case 3: RunTile<kMin, 3>(panel, t, done, sums, to); break;
-      case 4: RunTile<kMin, 4>(panel, t, done, sums, to); break;
-      case 5: RunTile<kMin, 5>(panel, t, done, sums, to); break;
-      default: RunTile<kMin, 6>(panel, t, done, sums, to); break;
+      case 2: RunTile<kMin, 2, kFetch>(panel, t, done, sums, to, next); break;
+      case 3: RunTile<kMin, 3, kFetch>(panel, t, done, sums, to, next); break;
+      case 4: RunTile<kMin, 4, kFetch>(panel, t, done, sums, to, next); break;
+      case 5: RunTile<kMin, 5, kFetch>(panel, t, done, sums, to, next); break;
+      default: RunTile<kMin, 6, kFetch>(panel, t, done, sums, to, next); break;
     }
     done += tile;
     t.a += tile * t.k;
@@ -215,7 +195,8 @@ void MatMul(const MatMulArgs& args) {
         RunOne<kMin>(panel, t, ResidualsBegin(args, first), ResidualsEnd(args, first), to);
       } else {
         SumResiduals<kMin>(panel, residuals, n_blocks, n, sums);
-        RunTiles<kMin>(panel, n, t, sums, to);
+        if (n > 2 * kTile) RunTiles<kMin, Fetch::kNextPanel>(panel, n, t, sums, to, NextPanelOf(args, p));
+        else RunTiles<kMin, Fetch::kThisPanel>(panel, n, t, sums, to, NextPanelOf(args, p));
       }
     }
   }

@@ -103,7 +103,8 @@ void MatMul(const MatMulArgs& args) {
         RunOne<Bytes<kMin>>(panel, t, ResidualsBegin(args, first), ResidualsEnd(args, first), to);
       } else {
         SumResiduals<Bytes<kMin>>(panel, residuals, n_blocks, n, sums);
-        RunTiles<Bytes<kMin>>(panel, n, t, sums, to);
+        if (n > 2 * kTile) RunTiles<Bytes<kMin>, Fetch::kNextPanel>(panel, n, t, sums, to, NextPanelOf(args, p));
+        else RunTiles<Bytes<kMin>, Fetch::kThisPanel>(panel, n, t, sums, to, NextPanelOf(args, p));
       }
     }
   }

@@ -105,9 +105,10 @@ template <class F>
   }
 }
 
-// One block (number b of the row) times kM tokens, whose codes of it begin at a.
-template <class F, int kM>
-[[gnu::always_inline]] inline void AddBlock(const uint8_t* p, const Tokens& t, const int8_t* a, int64_t b, __m512 (&acc)[kM][2]) {
+// One block (number b of the row) times kM tokens, whose codes of it begin at a. next: what is fetched with Fetch::kNextPanel.
+template <class F, int kM, Fetch kFetch>
+[[gnu::always_inline]] inline void AddBlock(const uint8_t* p, const Tokens& t, const int8_t* a, int64_t b, __m512 (&acc)[kM][2],
+                                            const uint8_t* next) {
   const uint8_t* scales = p + kCodeBytes;
 #pragma GCC unroll 2
   for (int part = 0; part < F::kParts; ++part) {
@@ -118,7 +119,8 @@ template <class F, int kM>
 #pragma GCC unroll 8
     for (int c = part * 8 / F::kParts; c < (part + 1) * 8 / F::kParts; ++c) {
       const __m512i w0 = _mm512_load_si512(p + c * 2 * kLine), w1 = _mm512_load_si512(p + (c * 2 + 1) * kLine);
-      FetchAhead<kM>(p + c * 2 * kLine);
+      if (kFetch == Fetch::kThisPanel) FetchAhead<kM>(p + c * 2 * kLine);
+      else if (c % 2 == 0) FetchNext(next + c / 2 * kLine);
 #pragma GCC unroll 6
       for (int i = 0; i < kM; ++i) {
         const __m512i v = Broadcast4(a + i * t.k + c * 4);
@@ -145,8 +147,8 @@ template <class F, int kM>
 }
 
 // One panel times kM tokens, the first of them `token` of the output, beside what their residuals gave (sums).
-template <class F, int kM>
-void RunTile(const uint8_t* p, const Tokens& t, int token, const float* sums, const Output& to) {
+template <class F, int kM, Fetch kFetch>
+void RunTile(const uint8_t* p, const Tokens& t, int token, const float* sums, const Output& to, const uint8_t* next) {
   __m512 acc[kM][2];
 #pragma GCC unroll 6
   for (int i = 0; i < kM; ++i) {
@@ -154,23 +156,25 @@ void RunTile(const uint8_t* p, const Tokens& t, int token, const float* sums, co
     to.Fetch(token + i);
   }
   const int8_t* a = t.a;
-  for (int64_t b = 0; b < t.n_blocks; ++b, p += F::kBlockBytes, a += kBlockK) AddBlock<F, kM>(p, t, a, b, acc);
+  for (int64_t b = 0; b < t.n_blocks; ++b, p += F::kBlockBytes, a += kBlockK, next += kNextLines * kLine)
+    AddBlock<F, kM, kFetch>(p, t, a, b, acc, next);
 #pragma GCC unroll 6
   for (int i = 0; i < kM; ++i)
     for (int g = 0; g < 2; ++g) to.Store(token + i, g, _mm512_add_ps(acc[i][g], _mm512_load_ps(sums + (token + i) * kPanelRows + g * 16)));
 }
 
 // n >= 2 tokens. (TileTokens never leaves one over.)
-template <class F>
-void RunTiles(const uint8_t* panel, int n, Tokens t, const float* sums, const Output& to) {
+template <class F, Fetch kFetch>
+void RunTiles(const uint8_t* panel, int n, Tokens t, const float* sums, const Output& to, NextPanel ahead) {
   for (int done = 0; done < n;) {
     const int tile = TileTokens(n - done, kTile);
+    const uint8_t* next = ahead.Take(t.n_blocks);
     switch (tile) {
-      case 2: RunTile<F, 2>(panel, t, done, sums, to); break;
-      case 3: RunTile<F, 3>(panel, t, done, sums, to); break;
-      case 4: RunTile<F, 4>(panel, t, done, sums, to); break;
-      case 5: RunTile<F, 5>(panel, t, done, sums, to); break;
-      default: RunTile<F, 6>(panel, t, done, sums, to); break;
+      case 2: RunTile<F, 2, kFetch>(panel, t, done, sums, to, next); break;
+      case 3: RunTile<F, 3, kFetch>(panel, t, done, sums, to, next); break;
+      case 4: RunTile<F, 4, kFetch>(panel, t, done, sums, to, next); break;
+      case 5: RunTile<F, 5, kFetch>(panel, t, done, sums, to, next); break;
+      default: RunTile<F, 6, kFetch>(panel, t, done, sums, to, next); break;
     }
     done += tile;
     t.a += tile * t.k;

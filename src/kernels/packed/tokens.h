@@ -35,6 +35,14 @@ struct ResidualColumns {
   int32_t Start(int i) const { return i == 0 ? token.Start(0) : rest.start; }
   float Offset(int i) const { return i == 0 ? token.Offset(0) : rest.offset; }
 };
+// Residual blocks of several tokens at one block.
+struct EntryColumns {
+  const ResidualEntry* e;
+  const int8_t* Codes(int i) const { return e[i].q; }
+  float Scale(int i) const { return e[i].scale; }
+  int32_t Start(int i) const { return e[i].start; }
+  float Offset(int i) const { return e[i].offset; }
+};
 
 }  // namespace
 }  // namespace slm::kernels
