@@ -10,6 +10,7 @@
 #include "checks.h"
 #include "export_genai.h"
 #include "importer/importer.h"
+#include "legalize/legalize.h"
 #include "model/model.h"
 #include "onnx/genai/genai.h"
 #include "onnx/onnx.h"
@@ -101,6 +102,30 @@ Result<int> ListTargets(Io& io) {
   return int{kExitOk};
 }
 
+// Which of the refused operators `slm legalize` would rewrite for the target: an operator counts when all of its nodes do, a sample of them
+// where they are many.
+Status AddRewrites(const onnx::Model& model, const targets::Target& target, const std::map<std::string, int64_t>& dims,
+                   targets::Report& report) {
+  const auto sample = [](const targets::OpFinding& f) {
+    const size_t n = std::min<size_t>(4, f.nodes.size());
+    std::vector<std::string> out;
+    for (size_t k = 0; k < n; ++k) out.push_back(f.nodes[k * f.nodes.size() / n]);
+    return out;
+  };
+  std::vector<std::string> nodes;
+  for (const targets::OpFinding& f : report.ops)
+    if (f.verdict == targets::Verdict::kFallback || f.verdict == targets::Verdict::kBlocked)
+      for (std::string& node : sample(f)) nodes.push_back(std::move(node));
+  SLM_ASSIGN_OR_RETURN(const auto rewrites, legalize::Rewritable(model, target, {.dims = dims}, nodes));
+  for (targets::OpFinding& f : report.ops) {
+    const auto asked = sample(f);
+    if (asked.empty() || !std::all_of(asked.begin(), asked.end(), [&](const std::string& n) { return rewrites.contains(n); })) continue;
+    f.applied_by = "slm legalize";
+    if (f.replacement.empty()) f.replacement = rewrites.at(asked[0]);
+  }
+  return Ok();
+}
+
 Result<int> RunCheck(const CheckCommand& c, Io& io) {
   if (c.list) return ListTargets(io);
   if (c.model.empty() || c.target.empty())
@@ -119,6 +144,7 @@ Result<int> RunCheck(const CheckCommand& c, Io& io) {
     if (!report.ok()) return report.error().At(g.name);
     blocked |= report.value().blocked();
     n_fallback += report.value().n_fallback;
+    if (const Status s = AddRewrites(g.model, target, dims, report.value()); !s.ok()) return s.error().At(g.name);
     report.value().notes = g.notes;
     checked.push_back({g.name, report.Take()});
   }

@@ -69,7 +69,8 @@ ordered_json LegalizeJson(const std::string& model, const Report& r) {
   for (const legalize::Refused& w : r.refused)
     refused.push_back({{"node", w.node}, {"op", w.op}, {"rewrites", w.rewrite}, {"why", w.why}});
   for (const legalize::Left& l : r.left)
-    left.push_back({{"node", l.node}, {"op", l.op}, {"verdict", targets::VerdictName(l.verdict)}, {"reason", l.reason}});
+    left.push_back({{"node", l.node}, {"op", l.op}, {"verdict", targets::VerdictName(l.verdict)}, {"reason", l.reason},
+                    {"tried", l.tried.empty() ? ordered_json(nullptr) : ordered_json(l.tried)}});
   return {{"target", r.target},
           {"title", r.title},
           {"model", model},
@@ -112,7 +113,8 @@ std::string LegalizeText(const std::string& model, const Report& r) {
   }
   for (const legalize::Refused& w : r.refused) out += fmt::format("  not rewritten: {} ({}) by {}: {}\n", w.node, w.op, w.rewrite, w.why);
   for (const legalize::Left& l : r.left)
-    out += fmt::format("  {}: {} ({}): {}\n", targets::VerdictName(l.verdict), l.node, l.op, l.reason);
+    out += fmt::format("  {}: {} ({}): {}; {}\n", targets::VerdictName(l.verdict), l.node, l.op, l.reason,
+                       l.tried.empty() ? "no rewrite" : l.tried);
   if (!r.open_dims.empty()) out += fmt::format("open dimensions: {}; --dim NAME=N fixes them\n", fmt::join(r.open_dims, ", "));
   out += fmt::format("whole graph: {}\n", ComparisonText(r.whole));
   for (const std::string& n : r.notes) out += n + "\n";

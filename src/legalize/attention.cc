@@ -45,9 +45,12 @@ std::optional<GroupedQueries> GroupedQueriesOf(const Site& s) {
   if (g.width < 1 || g.width * parts != (*q)[2] || g.k.empty() != g.v.empty()) return std::nullopt;
   if (past && (past->size() != 4 || s.Type(3) != g.type)) return std::nullopt;
   g.past = past ? (*past)[2] : 0;
+  // The present is as long as the call says, where that is fixed; else as it is declared, if only as long as the buffer of the past.
   Dims total;
-  if (!s.Ints(6, total) || total.size() != 1) return std::nullopt;
-  g.keys = std::max(g.past, total[0]);
+  const targets::Value* present = n.outputs.size() > 1 ? s.flat.Find(n.outputs[1]) : nullptr;
+  if (s.Ints(6, total) && total.size() == 1) g.keys = std::max(g.past, total[0]);
+  else if (present && present->IsStatic() && present->shape.size() == 4 && present->shape[2].value == g.past) g.keys = g.past;
+  else return std::nullopt;
   if (g.batch < 1 || g.tokens < 1 || g.keys < g.tokens || g.keys > kMostKeys || g.batch > kMostHeads ||
       g.width > kMostKeys || g.batch * g.kv_heads > kMostCache / (g.keys * g.width))
     return std::nullopt;

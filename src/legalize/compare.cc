@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <tuple>
 
 namespace slm::legalize {
 namespace {
@@ -13,7 +14,7 @@ namespace {
 using reference::Array;
 using Outcome = Comparison::Outcome;
 
-constexpr int64_t kMostSteps = int64_t{1} << 27;  // of one form: about a second
+constexpr int64_t kMostSteps = int64_t{1} << 26;  // of one form, values that it keeps included: about a second
 constexpr int64_t kMostValues = int64_t{1} << 22;
 constexpr double kWhole = 8;  // roundings of a whole graph beside those of a piece
 
@@ -87,11 +88,15 @@ bool TooMuch(const targets::Flat& flat, const onnx::Node& n) {
 
 Comparison NotRun(const Error& e) { return {e.code() == Code::kLimit ? Outcome::kTooLarge : Outcome::kNoRun, 0, 0, e.message()}; }
 
-// The nodes in the graph's order, on values that grow.
-Status Run(const onnx::Model& model, const targets::Flat& flat, const std::vector<std::string>& keys, Inputs& values) {
+bool IsAmong(const std::vector<std::string>* keys, const onnx::Node& n) {
+  return !keys || std::find(keys->begin(), keys->end(), Key(n)) != keys->end();
+}
+
+// The nodes in the graph's order, on values that grow. `keys` null: all.
+Status Run(const onnx::Model& model, const targets::Flat& flat, const std::vector<std::string>* keys, Inputs& values) {
   int64_t work = 0;
   for (const onnx::Node& n : model.graph.nodes) {
-    if (std::find(keys.begin(), keys.end(), Key(n)) == keys.end()) continue;
+    if (!IsAmong(keys, n)) continue;
     if (TooMuch(flat, n)) return Error(Code::kLimit, OpName(n) + " of this size");
     std::vector<const Array*> in;
     for (const std::string& name : n.inputs) {
@@ -112,7 +117,7 @@ Status Constants(const onnx::Model& model, const targets::Flat& flat, const std:
                  std::set<std::string>& open) {
   std::set<std::string> made;
   for (const onnx::Node& n : model.graph.nodes) {
-    if (std::find(keys.begin(), keys.end(), Key(n)) == keys.end()) continue;
+    if (!IsAmong(&keys, n)) continue;
     for (const std::string& name : n.inputs) {
       const targets::Value* v = flat.Find(name);
       if (name.empty() || made.contains(name) || constants.contains(name)) continue;
@@ -130,6 +135,23 @@ Status Constants(const onnx::Model& model, const targets::Flat& flat, const std:
     made.insert(n.outputs.begin(), n.outputs.end());
   }
   return Ok();
+}
+
+// What others read of the old form. Names inside of a form say nothing: both may have the same.
+std::vector<std::string> Results(const Forms& f) {
+  std::vector<std::string> out;
+  const auto inside = [&](int reader) {
+    const targets::FlatNode& n = f.view_before.flat.nodes[static_cast<size_t>(reader)];
+    return n.owner < 0 && IsAmong(&f.nodes_before, n.node);
+  };
+  for (const onnx::Node& n : f.before.model.graph.nodes) {
+    if (!IsAmong(&f.nodes_before, n)) continue;
+    for (const std::string& name : n.outputs) {
+      const targets::Value* v = f.view_before.flat.Find(name);
+      if (v && (v->graph_output || !std::all_of(v->consumers.begin(), v->consumers.end(), inside))) out.push_back(name);
+    }
+  }
+  return out;
 }
 
 // Adds one output to a comparison.
@@ -179,52 +201,68 @@ Comparison ComparePieces(const Forms& f, const Piece& piece) {
     if (piece.settle) piece.settle(values, trial);
     Inputs after = values;
     for (auto& [name, array] : constants_after) after.insert_or_assign(name, std::move(array));
-    if (const Status s = Run(f.before.model, f.view_before.flat, f.nodes_before, values); !s.ok()) return NotRun(s.error());
-    if (const Status s = Run(f.after.model, f.view_after.flat, f.nodes_after, after); !s.ok()) return NotRun(s.error());
-    // Of the values of the old form those that the new one makes too: its outputs.
-    int n_compared = 0;
-    for (const onnx::Node& n : f.after.model.graph.nodes) {
-      if (std::find(f.nodes_after.begin(), f.nodes_after.end(), Key(n)) == f.nodes_after.end()) continue;
-      for (const std::string& name : n.outputs)
-        if (const auto want = name.empty() ? values.end() : values.find(name); want != values.end())
-          Join(after.at(name), want->second, 1, name, out), ++n_compared;
+    if (const Status s = Run(f.before.model, f.view_before.flat, &f.nodes_before, values); !s.ok()) return NotRun(s.error());
+    if (const Status s = Run(f.after.model, f.view_after.flat, &f.nodes_after, after); !s.ok()) return NotRun(s.error());
+    for (const std::string& name : Results(f)) {
+      const auto got = after.find(name), want = values.find(name);
+      if (got == after.end() || want == values.end()) return {Outcome::kDiffers, 0, 0, "'" + name + "' is not made"};
+      Join(got->second, want->second, 1, name, out);
     }
-    if (n_compared == 0) return {Outcome::kNoRun, 0, 0, "no output in common"};
   }
   return out;
 }
 
-Comparison CompareWhole(const onnx::Model& before, const targets::Flat& flat, const onnx::Model& after) {
+Comparison CompareWhole(const Graphs& g, const std::vector<Piece>& pieces) {
+  const onnx::Model& before = g.before;
+  const targets::Flat& flat = g.flat_before;
   int64_t n_constants = 0;
-  for (const onnx::Model* m : {&before, &after})
-    for (const onnx::Tensor& t : m->graph.initializers) n_constants += t.n_values();
+  for (const onnx::Model* m : {&g.before, &g.after}) {
+    for (const onnx::Tensor& t : m->graph.initializers)
+      if (__builtin_add_overflow(n_constants, t.n_values(), &n_constants)) return {Outcome::kTooLarge, 0, 0, "its constants"};
+    for (const onnx::Node& n : m->graph.nodes)
+      if (std::any_of(n.attributes.begin(), n.attributes.end(), [](const onnx::Attribute& a) { return !a.graphs.empty(); }))
+        return {Outcome::kNoRun, 0, 0, OpName(n) + ": graphs inside are not run here"};
+  }
   if (n_constants > 2 * kMostValues) return {Outcome::kTooLarge, 0, 0, fmt::format("{} constant values", n_constants)};
-  for (const targets::FlatNode& n : flat.nodes)
-    if (TooMuch(flat, n.node)) return {Outcome::kTooLarge, 0, 0, OpName(n.node) + " of this size"};
+  if (!before.graph.sparse_initializers.empty()) return {Outcome::kNoRun, 0, 0, "sparse constants"};
   Random random;
   std::map<std::string, int64_t> sizes;
-  std::vector<Array> inputs;
+  Inputs values;
   for (const onnx::ValueInfo& v : before.graph.inputs) {
     const targets::Value* known = flat.Find(v.name);
     if (known && known->tensor) {
       auto given = reference::FromTensor(*known->tensor);
       if (!given.ok()) return NotRun(given.error());
-      inputs.push_back(given.Take());
+      values.emplace(v.name, given.Take());
       continue;
     }
     if (known && !known->IsStatic()) return {Outcome::kNoRun, 0, 0, "open dimensions: --dim NAME=N fixes them"};
     auto blank = known ? Blank(*known, sizes) : std::nullopt;
     if (!blank) return {Outcome::kNoRun, 0, 0, "input '" + v.name + "': its type is not known, or it is large"};
     Fill(*blank, random, 1, 1);
-    inputs.push_back(std::move(*blank));
+    values.emplace(v.name, std::move(*blank));
   }
-  const auto want = reference::RunGraph(before, inputs);
-  if (!want.ok()) return NotRun(want.error());
-  const auto got = reference::RunGraph(after, inputs);
-  if (!got.ok()) return NotRun(got.error());
+  for (const Piece& p : pieces) {
+    for (const auto& [name, range] : p.between)
+      if (const auto at = values.find(name); at != values.end())
+        for (int64_t& x : at->second.i) x = std::clamp(x, range.first, range.second);
+    if (p.settle) p.settle(values, 0);
+  }
+  Inputs want = values, got = values;
+  for (const auto& [model, known, into] : {std::tuple{&g.before, &g.flat_before, &want}, std::tuple{&g.after, &g.flat_after, &got}}) {
+    for (const onnx::Tensor& t : model->graph.initializers) {
+      auto a = reference::FromTensor(t);
+      if (!a.ok()) return NotRun(a.error());
+      into->insert_or_assign(t.name, a.Take());
+    }
+    for (const auto& [name, array] : values) into->insert_or_assign(name, array);
+    if (const Status s = Run(*model, *known, nullptr, *into); !s.ok()) return NotRun(s.error());
+  }
   Comparison out;
-  for (size_t k = 0; k < want.value().size() && k < got.value().size(); ++k)
-    Join(got.value()[k], want.value()[k], kWhole, before.graph.outputs[k].name, out);
+  for (const onnx::ValueInfo& v : before.graph.outputs) {
+    if (!got.contains(v.name) || !want.contains(v.name)) return {Outcome::kNoRun, 0, 0, "output '" + v.name + "' has no value"};
+    Join(got.at(v.name), want.at(v.name), kWhole, v.name, out);
+  }
   return out;
 }
 

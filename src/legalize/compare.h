@@ -15,7 +15,13 @@ struct Forms {
 // Constants are as they are, other inputs random by their type, of the shapes that are known; an open dimension gets a small size.
 Comparison ComparePieces(const Forms& forms, const Piece& piece);
 
-// Both graphs, whole: floats random, whole numbers 1 (ids, and masks that let everything through).
-Comparison CompareWhole(const onnx::Model& before, const targets::Flat& flat, const onnx::Model& after);
+struct Graphs {
+  const onnx::Model& before;
+  const targets::Flat& flat_before;
+  const onnx::Model& after;
+  const targets::Flat& flat_after;
+};
+// Both graphs, whole: floats random, whole numbers 1 (ids, and masks that let everything through), or what `pieces` ask of an input.
+Comparison CompareWhole(const Graphs& graphs, const std::vector<Piece>& pieces);
 
 }  // namespace slm::legalize

@@ -59,7 +59,13 @@ class Driver {
   // By the target's rows alone: the first rewrite of a node, with rewrites of what it makes, that the target takes. `skip`: so many that
   // it takes are passed over.
   std::optional<Found> Try(const State& s, const View& v, const std::string& key, Use use, size_t& skip) {
+    tried_[key].clear();
     return Try(s, v, key, use, skip, {}, 0);
+  }
+  // Of a node: what was tried and did not fit, in words.
+  std::string tried(const std::string& key) const {
+    const auto at = tried_.find(key);
+    return at == tried_.end() ? "" : at->second;
   }
   bool spent() const { return visits_ > kMostVisits; }
 
@@ -75,8 +81,11 @@ class Driver {
     for (const RewriteEntry& r : kRewrites) {
       if (n.op_type != r.op || n.domain != r.domain || r.use != use || path.contains(r.name) || n.inputs.empty()) continue;
       auto piece = r.function({s.model.graph, v.flat, static_cast<size_t>(at), flat_node, opset});
-      if (!piece || !CanRaise(s.model, piece->least_opset)) continue;
-      auto found = Step(s, v, std::move(*piece), r, path, depth);
+      std::string why = !piece ? "is not for this form" : "";
+      if (piece && !CanRaise(s.model, piece->least_opset)) why = fmt::format("needs operator set {}", piece->least_opset);
+      auto found = why.empty() ? Step(s, v, std::move(*piece), r, path, depth) : std::nullopt;
+      if (!found && why.empty()) why = "makes what the target does not take either";
+      if (!found && depth == 0) tried_[key] += fmt::format("{}{} {}", tried_[key].empty() ? "" : "; ", r.name, why);
       if (!found) continue;
       if (skip == 0) return found;
       --skip;
@@ -92,7 +101,8 @@ class Driver {
     Found f{std::move(next), seen.Take(), {}, {}, {rewrite.name}, std::move(piece)};
     for (const size_t t : f.piece.takes) f.taken.push_back(Key(s.model.graph.nodes[t]));
     for (const onnx::Node& n : f.piece.nodes) f.made.push_back(Key(n));
-    // What is not native of that has rewrites of its own.
+    // What is not native of that has rewrites of its own; what was joined is not taken apart again.
+    if (f.taken.size() > 1) return Better(s, v, f) ? std::optional<Found>(std::move(f)) : std::nullopt;
     Path deeper = path;
     deeper.insert(rewrite.name);
     for (size_t k = 0; k < f.made.size(); ++k) {
@@ -136,6 +146,7 @@ class Driver {
 
   const targets::Target& target_;
   int64_t visits_ = 0;
+  std::map<std::string, std::string> tried_;
 };
 
 struct Candidate {
@@ -180,7 +191,7 @@ std::string LabelOf(const View& v, const onnx::Node& n) {
 }
 
 // Tries one node until a rewrite stays: it must compute the same.
-bool Settle(Driver& driver, const Candidate& c, State& state, View& view, Report& report) {
+bool Settle(Driver& driver, const Candidate& c, State& state, View& view, Report& report, std::vector<Piece>& made) {
   for (size_t passed = 0;; ++passed) {
     size_t skip = passed;
     auto found = driver.Try(state, view, c.key, c.use, skip);
@@ -198,6 +209,7 @@ bool Settle(Driver& driver, const Candidate& c, State& state, View& view, Report
       if (const int at = FindNode(found->state.model.graph, key); at >= 0)
         done.made.push_back(OpName(found->state.model.graph.nodes[static_cast<size_t>(at)]));
     report.rewritten.push_back(std::move(done));
+    made.push_back(std::move(found->piece));
     state = std::move(found->state);
     view = std::move(found->view);
     return true;
@@ -240,13 +252,15 @@ Result<Legalized> Legalize(std::shared_ptr<const onnx::Model> given, const targe
   SLM_ASSIGN_OR_RETURN(View view, Look(state, target));
   Driver driver(target);
   bool changed = true;
+  std::vector<Piece> made;
   for (int round = 0; changed && round < kMostRounds; ++round) {
     changed = false;
-    report.refused.clear();
-    for (const Candidate& c : Candidates(state, view)) changed |= Settle(driver, c, state, view, report);
+    report.refused.clear();  // asked again, or gone
+    for (const Candidate& c : Candidates(state, view)) changed |= Settle(driver, c, state, view, report, made);
   }
   if (driver.spent()) report.notes.push_back(fmt::format("stopped after looking at {} nodes: more may be possible", kMostVisits));
 
+  ShareMade(state.model.graph, model.graph);
   Prune(state.model.graph, UnusedOf(model.graph));
   state.model.storage = std::make_shared<const Storage>(Storage{std::move(given), state.owned});
   SLM_ASSIGN_OR_RETURN(const View last, Look(state, target));
@@ -254,8 +268,9 @@ Result<Legalized> Legalize(std::shared_ptr<const onnx::Model> given, const targe
   report.opset = onnx::OpsetVersion(state.model.opsets, "");
   for (size_t i = 0; i < last.flat.nodes.size(); ++i)
     if (const targets::NodeVerdict& verdict = last.placed.verdicts[i]; Score(verdict.verdict) > 0)
-      report.left.push_back({last.flat.nodes[i].label, OpName(last.flat.nodes[i].node), verdict.verdict, verdict.reason});
-  report.whole = CompareWhole(begun.fixed.model, first.flat, state.model);
+      report.left.push_back({last.flat.nodes[i].label, OpName(last.flat.nodes[i].node), verdict.verdict, verdict.reason,
+                             driver.tried(Key(last.flat.nodes[i].node))});
+  report.whole = CompareWhole({begun.fixed.model, first.flat, state.model, last.flat}, made);
   if (report.whole.outcome == Outcome::kDiffers)
     return Error(Code::kInternal, "the rewritten graph computes something else: " + report.whole.why, "report it with the model");
   return Legalized{std::move(state.model), std::move(report)};

@@ -50,6 +50,7 @@ struct Left {
   std::string node, op;
   targets::Verdict verdict = targets::Verdict::kFallback;
   std::string reason;
+  std::string tried;  // the rewrites of its operator, and why none was made; "": there is none
 };
 
 struct Counts {
