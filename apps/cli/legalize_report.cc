@@ -66,10 +66,12 @@ ordered_json LegalizeJson(const std::string& model, const Report& r) {
   for (const legalize::Rewritten& w : r.rewritten)
     rewritten.push_back(
         {{"node", w.node}, {"op", w.op}, {"rewrites", w.rewrites}, {"made", w.made}, {"comparison", ComparisonJson(w.comparison)}});
-  for (const legalize::Refused& w : r.refused)
-    refused.push_back({{"node", w.node}, {"op", w.op}, {"rewrites", w.rewrite}, {"why", w.why}});
+  for (const legalize::Refused& w : r.refused) refused.push_back({{"node", w.node}, {"op", w.op}, {"rewrites", w.rewrite}, {"why", w.why}});
   for (const legalize::Left& l : r.left)
-    left.push_back({{"node", l.node}, {"op", l.op}, {"verdict", targets::VerdictName(l.verdict)}, {"reason", l.reason},
+    left.push_back({{"node", l.node},
+                    {"op", l.op},
+                    {"verdict", targets::VerdictName(l.verdict)},
+                    {"reason", l.reason},
                     {"tried", l.tried.empty() ? ordered_json(nullptr) : ordered_json(l.tried)}});
   return {{"target", r.target},
           {"title", r.title},

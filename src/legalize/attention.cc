@@ -51,8 +51,8 @@ std::optional<GroupedQueries> GroupedQueriesOf(const Site& s) {
   if (s.Ints(6, total) && total.size() == 1) g.keys = std::max(g.past, total[0]);
   else if (present && present->IsStatic() && present->shape.size() == 4 && present->shape[2].value == g.past) g.keys = g.past;
   else return std::nullopt;
-  if (g.batch < 1 || g.tokens < 1 || g.keys < g.tokens || g.keys > kMostKeys || g.batch > kMostHeads ||
-      g.width > kMostKeys || g.batch * g.kv_heads > kMostCache / (g.keys * g.width))
+  if (g.batch < 1 || g.tokens < 1 || g.keys < g.tokens || g.keys > kMostKeys || g.batch > kMostHeads || g.width > kMostKeys ||
+      g.batch * g.kv_heads > kMostCache / (g.keys * g.width))
     return std::nullopt;
   if (n.Int("do_rotary", 0) != 0) {
     const targets::Value* cos = s.In(7);
@@ -69,12 +69,73 @@ std::string HeadsFirst(Builder& b, const std::string& x, int64_t batch, int64_t 
 
 enum class RotateBy : uint8_t { kOperator, kPieces };
 
+// Queries and keys [B, H, T, D] turned by the rows `places` [B, T] of the tables.
+void RotateBoth(const Site& s, Builder& b, const GroupedQueries& g, const std::string& places, RotateBy by, std::string& q,
+                std::string& k) {
+  const onnx::Node& n = s.node();
+  std::string cos = b.Op("Gather", {n.inputs[7], places}, {IntAttribute("axis", 0)});
+  std::string sin = b.Op("Gather", {n.inputs[8], places}, {IntAttribute("axis", 0)});
+  const bool interleaved = n.Int("rotary_interleaved", 0) != 0;
+  if (by == RotateBy::kOperator) {
+    std::vector<onnx::Attribute> attributes{IntAttribute("interleaved", interleaved ? 1 : 0)};
+    if (g.rotated < g.width) attributes.push_back(IntAttribute("rotary_embedding_dim", g.rotated));
+    for (std::string* x : {&q, &k}) *x = b.Op("RotaryEmbedding", {*x, cos, sin}, attributes);
+    b.piece().least_opset = 23;
+    return;
+  }
+  const Dims rows{g.batch, 1, g.tokens, g.rotated / 2};
+  cos = b.Reshape(cos, rows), sin = b.Reshape(sin, rows);
+  for (std::string* x : {&q, &k})
+    *x = RotateInPieces(b, *x, cos, sin, {.x = {-1, -1, -1, g.width}, .rotated = g.rotated, .interleaved = interleaved});
+}
+
+// The past with room for the new rows, which are written to their places: keys (side 0) or values.
+std::string Present(const Site& s, Builder& b, const GroupedQueries& g, size_t side, const std::string& fresh, const std::string& places) {
+  const onnx::Node& n = s.node();
+  std::string buffer = s.Given(3) ? n.inputs[3 + side] : "";
+  if (g.keys > g.past) {
+    reference::Array zeros{.type = g.type, .dims = {g.batch, g.kv_heads, g.keys - g.past, g.width}, .f = {}, .i = {}, .s = {}};
+    zeros.f.assign(static_cast<size_t>(g.batch * g.kv_heads * (g.keys - g.past) * g.width), 0.0);
+    const std::string more = b.Constant(std::move(zeros));
+    buffer = buffer.empty() ? more : b.Concat({buffer, more}, 2);
+  }
+  const std::string made = WriteRows(b, buffer, fresh, places, {g.batch, g.kv_heads, g.tokens, g.width}, 2);
+  const bool named = n.outputs.size() > 1 + side && !n.outputs[1 + side].empty();
+  return named ? b.CallLast(n.outputs[1 + side]) : made;
+}
+
+// Key s is seen from position p when s <= p, and p - window < s.
+std::string Unseen(const Site& s, Builder& b, const GroupedQueries& g, const std::string& places) {
+  Dims range;
+  for (int64_t key = 0; key < g.keys; ++key) range.push_back(key);
+  const std::string keys = b.Int32s(range, {g.keys}), positions = b.Reshape(places, {g.batch, 1, g.tokens, 1});
+  const std::string later = b.Op("Greater", {keys, positions});
+  const int64_t window = s.node().Int("local_window_size", -1);
+  if (window < 1 || window >= g.keys) return later;
+  const std::string oldest = b.Op("Sub", {positions, b.Int32s({window - 1}, {1})});
+  return b.Op("Or", {later, b.Op("Less", {keys, oldest})});
+}
+
+// Compared with a full cache, and one with unused rows: what the operator leaves in those is not said, so they are zeros.
+void CompareBothCaches(const Site& s, const GroupedQueries& g, Piece& piece) {
+  const onnx::Node& n = s.node();
+  const Names pasts = s.Given(3) ? Names{n.inputs[3], n.inputs[4]} : Names{};
+  piece.trials = g.keys == g.past && g.keys > g.tokens ? 2 : 1;
+  piece.settle = [g, lengths = n.inputs[5], pasts](Inputs& in, int trial) {
+    const int64_t total = trial == 0 ? g.keys : (g.keys + g.tokens) / 2;
+    if (reference::Array* a = Find(in, lengths)) std::fill(a->i.begin(), a->i.end(), total - 1);
+    for (const std::string& name : pasts)
+      if (reference::Array* a = Find(in, name))
+        for (size_t i = 0; i < a->f.size(); ++i)
+          if (static_cast<int64_t>(i) / g.width % g.past >= total - g.tokens) a->f[i] = 0;
+  };
+}
+
 std::optional<Piece> Grouped(const Site& s, RotateBy by) {
   auto found = GroupedQueriesOf(s);
-  if (!found) return std::nullopt;
+  if (!found || (by == RotateBy::kPieces && found->rotated == 0)) return std::nullopt;  // the other form has no operator then
   GroupedQueries& g = *found;
   const onnx::Node& n = s.node();
-  if (by == RotateBy::kPieces && g.rotated == 0) return std::nullopt;  // the other form has no operator then
   Builder b(s);
   if (g.k.empty()) {
     const std::string all = g.q;
@@ -91,76 +152,19 @@ std::optional<Piece> Grouped(const Site& s, RotateBy by) {
   for (int64_t t = 0; t < g.tokens; ++t) steps.push_back(t - g.tokens + 1);
   const std::string last = b.Reshape(n.inputs[5], {g.batch, 1});
   const std::string places = b.Op("Add", {last, b.Int32s(steps, {g.tokens})});  // [B, T]
-  if (g.rotated > 0) {
-    std::string cos = b.Op("Gather", {n.inputs[7], places}, {IntAttribute("axis", 0)});
-    std::string sin = b.Op("Gather", {n.inputs[8], places}, {IntAttribute("axis", 0)});
-    const bool interleaved = n.Int("rotary_interleaved", 0) != 0;
-    if (by == RotateBy::kOperator) {
-      std::vector<onnx::Attribute> attributes{IntAttribute("interleaved", interleaved ? 1 : 0)};
-      if (g.rotated < g.width) attributes.push_back(IntAttribute("rotary_embedding_dim", g.rotated));
-      for (std::string* x : {&q, &k}) *x = b.Op("RotaryEmbedding", {*x, cos, sin}, attributes);
-      b.piece().least_opset = 23;
-    } else {
-      const Dims rows{g.batch, 1, g.tokens, g.rotated / 2};
-      cos = b.Reshape(cos, rows), sin = b.Reshape(sin, rows);
-      for (std::string* x : {&q, &k})
-        *x = RotateInPieces(b, *x, cos, sin, {.x = {-1, -1, -1, g.width}, .rotated = g.rotated, .interleaved = interleaved});
-    }
-  }
-  // The cache: the past with room for the new rows, which are written to their places.
-  const Dims fresh{g.batch, g.kv_heads, g.tokens, g.width}, room{g.batch, g.kv_heads, g.keys - g.past, g.width};
-  Names present;
-  for (size_t side = 0; side < 2; ++side) {
-    std::string buffer = s.Given(3) ? n.inputs[3 + side] : "";
-    if (g.keys > g.past) {
-      reference::Array zeros{.type = g.type, .dims = room, .f = {}, .i = {}, .s = {}};
-      zeros.f.assign(static_cast<size_t>(g.batch * g.kv_heads * (g.keys - g.past) * g.width), 0.0);
-      const std::string more = b.Constant(std::move(zeros));
-      buffer = buffer.empty() ? more : b.Concat({buffer, more}, 2);
-    }
-    std::string made = WriteRows(b, buffer, side == 0 ? k : v, places, fresh, 2);
-    if (n.outputs.size() > 1 + side && !n.outputs[1 + side].empty()) {
-      made = b.CallLast(n.outputs[1 + side]);
-    }
-    present.push_back(made);
-  }
-  // Key s is seen from position p when s <= p, and p - window < s.
-  Dims range;
-  for (int64_t key = 0; key < g.keys; ++key) range.push_back(key);
-  const std::string keys = b.Int32s(range, {g.keys}), positions = b.Reshape(places, {g.batch, 1, g.tokens, 1});
-  std::string hidden = b.Op("Greater", {keys, positions});
-  if (const int64_t window = n.Int("local_window_size", -1); window > 0 && window < g.keys) {
-    const std::string oldest = b.Op("Sub", {positions, b.Int32s({window - 1}, {1})});
-    hidden = b.Op("Or", {hidden, b.Op("Less", {keys, oldest})});
-  }
-  const double scale = s.Float("scale", 0);
-  std::string y = AttendInPieces(b, {.q = q,
-                                     .k = present[0],
-                                     .v = present[1],
-                                     .batch = g.batch,
-                                     .q_heads = g.q_heads,
-                                     .kv_heads = g.kv_heads,
-                                     .tokens = g.tokens,
-                                     .keys = g.keys,
-                                     .value_width = g.width,
-                                     .type = g.type,
-                                     .scale = scale == 0 ? 1 / std::sqrt(static_cast<double>(g.width)) : scale,
-                                     .softcap = s.Float("softcap", 0),
-                                     .hidden = hidden,
-                                     .added = ""});
-  y = b.Transpose(y, {0, 2, 1, 3});
+  if (g.rotated > 0) RotateBoth(s, b, g, places, by, q, k);
+  AttentionInPieces a{.q = q, .type = g.type, .hidden = "", .added = ""};
+  a.k = Present(s, b, g, 0, k, places);
+  a.v = Present(s, b, g, 1, v, places);
+  a.batch = g.batch, a.q_heads = g.q_heads, a.kv_heads = g.kv_heads;
+  a.tokens = g.tokens, a.keys = g.keys, a.value_width = g.width;
+  a.hidden = Unseen(s, b, g, places);
+  a.scale = s.Float("scale", 0);
+  if (a.scale == 0) a.scale = 1 / std::sqrt(static_cast<double>(g.width));
+  a.softcap = s.Float("softcap", 0);
+  const std::string y = b.Transpose(AttendInPieces(b, a), {0, 2, 1, 3});
   b.To(0, "Reshape", {y, b.Ints({g.batch, g.tokens, g.q_heads * g.width})});
-  // Compared with a full cache, and one with unused rows: what the operator leaves in those is not said, so they are zeros.
-  b.piece().trials = g.keys == g.past && g.keys > g.tokens ? 2 : 1;
-  b.piece().settle = [g, lengths = n.inputs[5], pasts = Names{s.Given(3) ? n.inputs[3] : "", s.Given(4) ? n.inputs[4] : ""}](Inputs& in,
-                                                                                                                      int trial) {
-    const int64_t total = trial == 0 ? g.keys : (g.keys + g.tokens) / 2;
-    if (reference::Array* a = Find(in, lengths)) std::fill(a->i.begin(), a->i.end(), total - 1);
-    for (const std::string& name : pasts)
-      if (reference::Array* a = Find(in, name))
-        for (size_t i = 0; i < a->f.size(); ++i)
-          if (static_cast<int64_t>(i) / g.width % g.past >= total - g.tokens) a->f[i] = 0;
-  };
+  CompareBothCaches(s, g, b.piece());
   return b.Take();
 }
 

@@ -1,5 +1,5 @@
-// Fold: what is the same at every run becomes a constant. What is known comes from targets::Flatten, which runs small nodes by the reference
-// executor and bounds their size.
+// Fold: what is the same at every run becomes a constant. What is known comes from targets::Flatten, which runs small nodes by the
+// reference executor and bounds their size.
 #include <algorithm>
 
 #include "legalize/state.h"

@@ -28,9 +28,8 @@ bool OnlyRead(const Site& s, const std::string& value, const std::vector<int>& f
   if (!v || v->graph_output) return false;
   return std::all_of(v->consumers.begin(), v->consumers.end(), [&](int reader) {
     const targets::FlatNode& n = s.flat.nodes[static_cast<size_t>(reader)];
-    return n.owner < 0 && !n.node.outputs.empty() && std::any_of(form.begin(), form.end(), [&](int f) {
-      return s.graph.nodes[static_cast<size_t>(f)].outputs == n.node.outputs;
-    });
+    return n.owner < 0 && !n.node.outputs.empty() &&
+           std::any_of(form.begin(), form.end(), [&](int f) { return s.graph.nodes[static_cast<size_t>(f)].outputs == n.node.outputs; });
   });
 }
 

@@ -17,10 +17,10 @@ namespace {
 using targets::Verdict;
 using Outcome = Comparison::Outcome;
 
-constexpr int kDeepest = 4;                          // rewrites of what a rewrite made
-constexpr int kMostRounds = 8;                       // until nothing changes
-constexpr int64_t kMostVisits = int64_t{1} << 24;    // nodes looked at in all
-constexpr int64_t kLeastOpset = 13;                  // older sets have axes as attributes everywhere
+constexpr int kDeepest = 4;                        // rewrites of what a rewrite made
+constexpr int kMostRounds = 8;                     // until nothing changes
+constexpr int64_t kMostVisits = int64_t{1} << 24;  // nodes looked at in all
+constexpr int64_t kLeastOpset = 13;                // older sets have axes as attributes everywhere
 
 constexpr RewriteEntry kRewrites[] = {
 #define SLM_REWRITE(name, domain, op, use, function, summary) {name, domain, op, Use::use, function, summary},
@@ -113,9 +113,8 @@ class Driver {
       f.state = std::move(inner->state);
       f.view = std::move(inner->view);
       f.rewrites.insert(f.rewrites.end(), inner->rewrites.begin(), inner->rewrites.end());
-      std::erase_if(f.made, [&](const std::string& m) {
-        return std::find(inner->taken.begin(), inner->taken.end(), m) != inner->taken.end();
-      });
+      std::erase_if(f.made,
+                    [&](const std::string& m) { return std::find(inner->taken.begin(), inner->taken.end(), m) != inner->taken.end(); });
       f.made.insert(f.made.begin() + static_cast<std::ptrdiff_t>(std::min(k, f.made.size())), inner->made.begin(), inner->made.end());
       k += inner->made.size();
       --k;

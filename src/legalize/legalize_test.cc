@@ -48,10 +48,36 @@ Array ArrayOf(const json& j) {
 
 // Takes the plain operators and `native`, not `refused`.
 targets::Target PlainTarget(const json& native, const json& refused, const char* more = "") {
-  static const std::vector<std::string> plain = {"Add",     "Sub",       "Mul",    "Div",    "Sqrt",      "Erf",     "Tanh",       "Sigmoid",
-                                                 "MatMul",  "Softmax",   "Where",  "Less",   "Greater",   "Or",      "Not",        "Gather",
-                                                 "Slice",   "Concat",    "Cast",   "Expand", "Transpose", "Reshape", "Unsqueeze",  "Squeeze",
-                                                 "Identity", "ReduceSum", "Reciprocal", "ReduceMean", "ScatterElements", "DequantizeLinear"};
+  static const std::vector<std::string> plain = {"Add",
+                                                 "Sub",
+                                                 "Mul",
+                                                 "Div",
+                                                 "Sqrt",
+                                                 "Erf",
+                                                 "Tanh",
+                                                 "Sigmoid",
+                                                 "MatMul",
+                                                 "Softmax",
+                                                 "Where",
+                                                 "Less",
+                                                 "Greater",
+                                                 "Or",
+                                                 "Not",
+                                                 "Gather",
+                                                 "Slice",
+                                                 "Concat",
+                                                 "Cast",
+                                                 "Expand",
+                                                 "Transpose",
+                                                 "Reshape",
+                                                 "Unsqueeze",
+                                                 "Squeeze",
+                                                 "Identity",
+                                                 "ReduceSum",
+                                                 "Reciprocal",
+                                                 "ReduceMean",
+                                                 "ScatterElements",
+                                                 "DequantizeLinear"};
   json rows = json::array();
   std::vector<std::string> taken;
   for (const std::string& op : plain)
@@ -127,8 +153,9 @@ TEST(Rewrites, EachHasACase) {
 
 TEST(Driver, NativeNodesStay) {
   const auto model = ReadShared(kFolder + "skip_rms.onnx");
-  const auto done = Legalize(model, PlainTarget({"SimplifiedLayerNormalization"}, json::array(),
-                                                R"({"operators": [{"op": "SkipSimplifiedLayerNormalization", "domain": "com.microsoft",
+  const auto done = Legalize(model,
+                             PlainTarget({"SimplifiedLayerNormalization"}, json::array(),
+                                         R"({"operators": [{"op": "SkipSimplifiedLayerNormalization", "domain": "com.microsoft",
                                                     "source": "test"}]})"),
                              {});
   ASSERT_TRUE(done.ok());

@@ -39,9 +39,9 @@ struct Site {
   bool Wanted(size_t output) const;  // somebody reads it, or it is the graph's
   const targets::Value* In(size_t input) const { return flat.Input(flat_node, input); }
   ElementType Type(size_t input) const;
-  std::optional<Dims> Shape(size_t input) const;    // when it is fixed
-  std::optional<int64_t> Rank(size_t input) const;  // when it is known
-  bool Ints(size_t input, Dims& out) const;         // of a fixed input
+  std::optional<Dims> Shape(size_t input) const;                 // when it is fixed
+  std::optional<int64_t> Rank(size_t input) const;               // when it is known
+  bool Ints(size_t input, Dims& out) const;                      // of a fixed input
   std::optional<double> Number(const std::string& value) const;  // of a fixed value, one number
   double Float(const char* attribute, double otherwise) const;
   std::string Text(const char* attribute, const char* otherwise) const;

@@ -55,7 +55,8 @@ State Apply(const State& state, const Piece& piece, int64_t opset);
 // May the graph be read as one of a newer operator set? From 18 on three operators have changed their meaning.
 bool CanRaise(const onnx::Model& model, int64_t opset);
 
-// Nodes and constants that `before` had not and that are the same as an earlier one become that one: layers share their positions and masks.
+// Nodes and constants that `before` had not and that are the same as an earlier one become that one: layers share their positions and
+// masks.
 void ShareMade(onnx::Graph& graph, const onnx::Graph& before);
 
 // Fixes dimensions by name in everything that the graph declares.

@@ -191,6 +191,9 @@ def weights():
         case(f"gather_{name}", [node("GatherBlockQuantized", ["table", "ids", "scales", *more], ["y"], MS, block_size=block, bits=4,
                                      gather_axis=0, quantize_axis=1)], {"ids": ids}, ["y"], ["dequantize-weights"],
              {"table": nibbles(codes), "scales": np.abs(real(rows, width // block)), **more})
+    case("gather_float", [node("GatherBlockQuantized", ["table", "ids", "scales", "zeros"], ["y"], MS, block_size=block, bits=4)], {"ids": ids},
+         ["y"], ["float-table"], {"table": nibbles(codes), "scales": np.abs(real(rows, width // block)), "zeros": nibbles(z)},
+         refused=["DequantizeLinear"])
 
 
 def layout():
