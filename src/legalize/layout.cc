@@ -12,7 +12,7 @@ constexpr int64_t kMostValues = int64_t{1} << 22;
 
 }  // namespace
 
-std::optional<Piece> GemmApart(const Site& s) {
+std::optional<Piece> ProductAndSum(const Site& s) {
   const onnx::Node& n = s.node();
   const ElementType type = s.Type(0);
   if (!IsFloating(type)) return std::nullopt;

@@ -210,10 +210,12 @@ TEST(Functions, AreCheckedByTheirBodies) {
 }
 
 TEST(Rows, ReadersDecide) {
-  const auto target = ParseTarget(R"({"schema": 1, "name": "t", "sources": {"me": {"assumed": "a test"}}, "operators": [
+  const auto target = ParseTarget(
+      R"({"schema": 1, "name": "t", "sources": {"me": {"assumed": "a test"}}, 
+      "unlisted": {"reason": "no row", "source": "me"}, "operators": [
       {"op": "DequantizeLinear", "read_by": ["Gather", "Relu"], "native": false, "reason": "not there", "source": "me"},
       {"op": ["DequantizeLinear", "Gather", "Relu", "Neg"], "source": "me"}]})",
-                                  "t");
+      "t");
   ASSERT_TRUE(target.ok()) << target.error().message();
   for (const auto& [reader, verdict] : {std::pair{"Relu", Verdict::kBlocked}, std::pair{"Neg", Verdict::kNative}}) {
     onnx::Model m;

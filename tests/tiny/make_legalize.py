@@ -35,8 +35,8 @@ def case(name, nodes, inputs, outputs, rewrites, constants=None, native=(), refu
         return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(a.dtype), symbols.get(name, a.shape))
     initializers = [numpy_helper.from_array(np.asarray(a), n) if isinstance(a, (np.ndarray, np.generic)) else a
                     for n, a in (constants or {}).items()]
-    graph = helper.make_graph(nodes, name, [info(n, a) for n, a in inputs.items()], [helper.make_empty_tensor_value_info(n) for n in outputs],
-                              initializers)
+    graph = helper.make_graph(nodes, name, [info(n, a) for n, a in inputs.items()],
+                              [helper.make_empty_tensor_value_info(n) for n in outputs], initializers)
     opsets = [helper.make_opsetid("", opset), helper.make_opsetid(MS, 1)]
     model = helper.make_model(graph, opset_imports=opsets, ir_version=12 if opset >= 24 else 11 if opset >= 23 else 10)
     try:
