@@ -1,7 +1,6 @@
 // slm check: can a target compute this graph, operator by operator, and what would it cost?
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -11,14 +10,15 @@
 #include "checks.h"
 #include "export_genai.h"
 #include "importer/importer.h"
+#include "legalize/legalize.h"
 #include "load_decoder.h"
 #include "model/model.h"
 #include "onnx/genai/genai.h"
 #include "onnx/onnx.h"
 #include "onnx/static_folder/static_folder.h"
 #include "open_model.h"
-#include "read_input.h"
 #include "store.h"
+#include "target_flags.h"
 #include "verb.h"
 
 namespace slm::cli {
@@ -30,29 +30,6 @@ struct CheckCommand {
   int context = 0;
   bool no_fallback = false, list = false;
 };
-
-Result<std::map<std::string, int64_t>> ReadDims(const std::vector<std::string>& words) {
-  std::map<std::string, int64_t> out;
-  for (const std::string& word : words) {
-    const size_t at = word.rfind('=');
-    int64_t n = -1;
-    if (at != std::string::npos) {
-      const char *first = word.data() + at + 1, *last = word.data() + word.size();
-      if (const auto [end, failed] = std::from_chars(first, last, n); failed != std::errc() || end != last) n = -1;
-    }
-    constexpr int64_t kLongest = int64_t{1} << 40;
-    if (at == 0 || n < 1 || n > kLongest)
-      return Error(Code::kInvalidArgument, "--dim " + word + ": not NAME=N with N from 1 on", "e.g. --dim batch_size=1");
-    out[word.substr(0, at)] = n;
-  }
-  return out;
-}
-
-Result<targets::Target> ReadTarget(const std::string& name, const Io& io) {
-  if (!name.ends_with(".json")) return targets::FindTarget(name);
-  SLM_ASSIGN_OR_RETURN(const std::string text, ReadInputFile(io, name));
-  return targets::ParseTarget(text, name);
-}
 
 struct NamedGraph {
   std::string name;
@@ -127,6 +104,30 @@ Result<int> ListTargets(Io& io) {
   return int{kExitOk};
 }
 
+// Which of the refused operators `slm legalize` would rewrite for the target: an operator counts when all of its nodes do, a sample of them
+// where they are many.
+Status AddRewrites(const onnx::Model& model, const targets::Target& target, const std::map<std::string, int64_t>& dims,
+                   targets::Report& report) {
+  const auto sample = [](const targets::OpFinding& f) {
+    const size_t n = std::min<size_t>(4, f.nodes.size());
+    std::vector<std::string> out;
+    for (size_t k = 0; k < n; ++k) out.push_back(f.nodes[k * f.nodes.size() / n]);
+    return out;
+  };
+  std::vector<std::string> nodes;
+  for (const targets::OpFinding& f : report.ops)
+    if (f.verdict == targets::Verdict::kFallback || f.verdict == targets::Verdict::kBlocked)
+      for (std::string& node : sample(f)) nodes.push_back(std::move(node));
+  SLM_ASSIGN_OR_RETURN(const auto rewrites, legalize::Rewritable(model, target, {.dims = dims}, nodes));
+  for (targets::OpFinding& f : report.ops) {
+    const auto asked = sample(f);
+    if (asked.empty() || !std::all_of(asked.begin(), asked.end(), [&](const std::string& n) { return rewrites.contains(n); })) continue;
+    f.applied_by = "slm legalize";
+    if (f.replacement.empty()) f.replacement = rewrites.at(asked[0]);
+  }
+  return Ok();
+}
+
 Result<int> RunCheck(const CheckCommand& c, Io& io) {
   if (c.list) return ListTargets(io);
   if (c.model.empty() || c.target.empty())
@@ -145,6 +146,7 @@ Result<int> RunCheck(const CheckCommand& c, Io& io) {
     if (!report.ok()) return report.error().At(g.name);
     blocked |= report.value().blocked();
     n_fallback += report.value().n_fallback;
+    if (const Status s = AddRewrites(g.model, target, dims, report.value()); !s.ok()) return s.error().At(g.name);
     report.value().notes = g.notes;
     checked.push_back({g.name, report.Take()});
   }

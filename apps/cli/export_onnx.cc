@@ -11,10 +11,7 @@
 
 namespace slm::cli {
 
-Result<int> ExportOnnx(const std::string& path, const std::string& out, Io& io) {
-  if (!path.ends_with(".onnx"))
-    return Error(Code::kInvalidArgument, path + ": not an ONNX file", "--to onnx rewrites ONNX files; name one that ends in .onnx");
-  SLM_ASSIGN_OR_RETURN(const onnx::Model m, onnx::ReadModel(path));
+Result<OnnxFiles> WriteOnnx(const onnx::Model& m, const std::string& path, const std::string& out, const Io& io) {
   const std::string data_path = out + ".data";
   if (IsDirect(out)) return Error(Code::kInvalidArgument, out + ": no file can lie beside it", "give the path of a file");
   std::error_code unknown;
@@ -47,10 +44,24 @@ Result<int> ExportOnnx(const std::string& path, const std::string& out, Io& io) 
   if (data && std::filesystem::is_regular_file(out, unknown)) std::filesystem::remove(out, unknown);
   if (data) SLM_RETURN_IF_ERROR(data->Commit());
   SLM_RETURN_IF_ERROR(file.Commit());
-  nlohmann::ordered_json files = {out};
-  if (data) files.push_back(data_path);
-  if (io.json) io.PrintJson({{"files", files}, {"bytes", message_bytes + data_bytes}});
-  else io.Note(out + ": " + FormatBytes(message_bytes) + (data ? ", weights in " + data_path + ": " + FormatBytes(data_bytes) : ""));
+  OnnxFiles written{{out}, message_bytes, data_bytes};
+  if (data) written.paths.push_back(data_path);
+  return written;
+}
+
+std::string OnnxFilesText(const OnnxFiles& files) {
+  std::string text = files.paths[0] + ": " + FormatBytes(files.message_bytes);
+  if (files.paths.size() > 1) text += ", weights in " + files.paths[1] + ": " + FormatBytes(files.data_bytes);
+  return text;
+}
+
+Result<int> ExportOnnx(const std::string& path, const std::string& out, Io& io) {
+  if (!path.ends_with(".onnx"))
+    return Error(Code::kInvalidArgument, path + ": not an ONNX file", "--to onnx rewrites ONNX files; name one that ends in .onnx");
+  SLM_ASSIGN_OR_RETURN(const onnx::Model m, onnx::ReadModel(path));
+  SLM_ASSIGN_OR_RETURN(const OnnxFiles files, WriteOnnx(m, path, out, io));
+  if (io.json) io.PrintJson({{"files", files.paths}, {"bytes", files.message_bytes + files.data_bytes}});
+  else io.Note(OnnxFilesText(files));
   return int{kExitOk};
 }
 

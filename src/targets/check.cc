@@ -65,10 +65,16 @@ void Sources(const Description& d, Report& report) {
 
 }  // namespace
 
+Placement Place(const Flat& flat, const Description& target) {
+  Placement out{Verdicts(flat, target), {}};
+  out.fusions = FindFusions(flat, out.verdicts, target);
+  return out;
+}
+
 Result<Report> Check(const onnx::Model& model, const Target& target, const CheckOptions& options) {
   const Description& d = target.description();
   SLM_ASSIGN_OR_RETURN(const Flat flat, Flatten(model, options));
-  std::vector<NodeVerdict> verdicts = Verdicts(flat, d);
+  Placement placed = Place(flat, d);
   Report report;
   report.target = d.name;
   report.title = d.title;
@@ -76,8 +82,8 @@ Result<Report> Check(const onnx::Model& model, const Target& target, const Check
   report.static_only = d.static_only;
   report.open_dims = flat.open_dims;
   report.unknown_dims = flat.unknown_dims;
-  report.fusions = FindFusions(flat, verdicts, d);
-  Group(flat, verdicts, report);
+  Group(flat, placed.verdicts, report);
+  report.fusions = std::move(placed.fusions);
   report.copies = FindCopies(flat);
   Measure(flat, d, options.context, report);
   for (const auto& [name, v] : flat.values) report.n_unknown_shapes += !v.has_shape && (v.producer >= 0 || v.graph_input);

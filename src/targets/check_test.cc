@@ -209,5 +209,27 @@ TEST(Functions, AreCheckedByTheirBodies) {
   EXPECT_FALSE(Find(r, "Gate"));
 }
 
+TEST(Rows, ReadersDecide) {
+  const auto target = ParseTarget(
+      R"({"schema": 1, "name": "t", "sources": {"me": {"assumed": "a test"}}, 
+      "unlisted": {"reason": "no row", "source": "me"}, "operators": [
+      {"op": "DequantizeLinear", "read_by": ["Gather", "Relu"], "native": false, "reason": "not there", "source": "me"},
+      {"op": ["DequantizeLinear", "Gather", "Relu", "Neg"], "source": "me"}]})",
+      "t");
+  ASSERT_TRUE(target.ok()) << target.error().message();
+  for (const auto& [reader, verdict] : {std::pair{"Relu", Verdict::kBlocked}, std::pair{"Neg", Verdict::kNative}}) {
+    onnx::Model m;
+    m.opsets = {{"", 21}};
+    m.graph.inputs.emplace_back();
+    m.graph.inputs[0].name = "x";
+    m.graph.nodes.resize(2);
+    m.graph.nodes[0].op_type = "DequantizeLinear", m.graph.nodes[0].inputs = {"x"}, m.graph.nodes[0].outputs = {"y"};
+    m.graph.nodes[1].op_type = reader, m.graph.nodes[1].inputs = {"y"}, m.graph.nodes[1].outputs = {"z"};
+    const auto r = Check(m, target.value(), {});
+    ASSERT_TRUE(r.ok());
+    EXPECT_EQ(Find(r.value(), "DequantizeLinear")->verdict, verdict) << reader;
+  }
+}
+
 }  // namespace
 }  // namespace slm::targets

@@ -39,7 +39,7 @@ class RowMatch {
     if (n_.opset > 0 && (n_.opset < row_.first_opset || n_.opset > row_.last_opset))
       return fmt::format("operator set {}; taken: {} to {}", n_.opset, row_.first_opset,
                          row_.last_opset == INT64_MAX ? "newest" : std::to_string(row_.last_opset));
-    for (const std::string& misfit : {Border(), Inputs(), Outputs(), Ranks(), Attributes()})
+    for (const std::string& misfit : {Border(), Readers(), Inputs(), Outputs(), Ranks(), Attributes()})
       if (!misfit.empty()) return misfit;
     return "";
   }
@@ -65,6 +65,16 @@ class RowMatch {
     if (row_.inside && (input || output)) return "at the border of the graph";
     const bool border = (input && n_.node.op_type == "QuantizeLinear") || (output && n_.node.op_type == "DequantizeLinear");
     return row_.border && !border ? "not at the border of the graph" : "";
+  }
+
+  std::string Readers() const {
+    const Value* v = flat_.Output(index_, 0);
+    if (row_.readers.empty() || !v) return "";
+    for (const int reader : v->consumers)
+      if (const std::string& op = flat_.nodes[static_cast<size_t>(reader)].node.op_type;
+          std::find(row_.readers.begin(), row_.readers.end(), op) == row_.readers.end())
+        return "read by " + op;
+    return v->consumers.empty() ? "read by no operator" : "";
   }
 
   bool Fits(TypeSet allowed, TypeSet candidates) {

@@ -219,6 +219,7 @@ class DescriptionReader {
     row.variable = o.Indices("variable");
     row.blocked = o.Indices("blocked");
     row.absent = o.Indices("absent");
+    row.readers = o.Texts("read_by");
     AttributesOf(o, row);
     o.Flag("border", &row.border);
     o.Flag("inside", &row.inside);

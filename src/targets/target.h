@@ -42,6 +42,7 @@ struct Row {
   std::vector<size_t> constant, variable;         // inputs that must (must not) be fixed
   std::vector<size_t> blocked;                    // inputs of DequantizeLinear with scales in blocks
   std::vector<size_t> absent;                     // inputs that must be left out
+  std::vector<std::string> readers;               // operators: of those that read the first output
   std::vector<AttributeRule> attributes;
   bool inside = false;  // only where no value is the graph's input or output
   bool border = false;  // only where an input is the graph's input or an output the graph's output

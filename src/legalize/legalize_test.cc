@@ -1,0 +1,252 @@
+// Each rewrite on a graph whose values ONNX Runtime computed (tests/tiny/make_legalize.py), for a target that has a few plain operators;
+// then the driver: what it keeps, what it says.
+#include "legalize/legalize.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "reference/reference.h"
+
+namespace slm::legalize {
+namespace {
+
+using nlohmann::json;
+using reference::Array;
+
+const std::string kFolder = std::string(SLM_SOURCE_DIR) + "/tests/tiny/legalize/";
+
+const json& Cases() {
+  static const json cases = [] {
+    std::ifstream in(kFolder + "cases.json");
+    return json::parse(in);
+  }();
+  return cases;
+}
+
+std::vector<std::string> CaseNames() {
+  std::vector<std::string> names;
+  for (const auto& [name, c] : Cases().items()) names.push_back(name);
+  return names;
+}
+
+Array ArrayOf(const json& j) {
+  Array a;
+  a.type = static_cast<onnx::ElementType>(j["type"].get<int>());
+  a.dims = j["dims"].get<std::vector<int64_t>>();
+  if (onnx::Info(a.type).kind == onnx::ElementKind::kFloating) {
+    // Through the type: the text has nine digits.
+    for (const double x : j["values"]) a.f.push_back(a.type == onnx::ElementType::kFloat ? static_cast<float>(x) : x);
+  } else {
+    a.i = j["values"].get<std::vector<int64_t>>();
+  }
+  return a;
+}
+
+// Takes the plain operators and `native`, not `refused`.
+targets::Target PlainTarget(const json& native, const json& refused, const char* more = "") {
+  static const std::vector<std::string> plain = {"Add",
+                                                 "Sub",
+                                                 "Mul",
+                                                 "Div",
+                                                 "Sqrt",
+                                                 "Erf",
+                                                 "Tanh",
+                                                 "Sigmoid",
+                                                 "MatMul",
+                                                 "Softmax",
+                                                 "Where",
+                                                 "Less",
+                                                 "Greater",
+                                                 "Or",
+                                                 "Not",
+                                                 "Gather",
+                                                 "Slice",
+                                                 "Concat",
+                                                 "Cast",
+                                                 "Expand",
+                                                 "Transpose",
+                                                 "Reshape",
+                                                 "Unsqueeze",
+                                                 "Squeeze",
+                                                 "Identity",
+                                                 "ReduceSum",
+                                                 "Reciprocal",
+                                                 "ReduceMean",
+                                                 "ScatterElements",
+                                                 "DequantizeLinear"};
+  json rows = json::array();
+  std::vector<std::string> taken;
+  for (const std::string& op : plain)
+    if (std::find(refused.begin(), refused.end(), op) == refused.end()) taken.push_back(op);
+  for (const json& op : native) taken.push_back(op);
+  for (const std::string& op : taken) {
+    json row = {{"op", op}, {"source", "test"}};
+    if (op == "Softmax") row["with"] = {{"axis", {"last", nullptr}}};
+    rows.push_back(row);
+  }
+  json d = {{"schema", 1},
+            {"name", "plain"},
+            {"title", "a target of plain operators"},
+            {"runtime", "none"},
+            {"sources", {{"test", {{"assumed", "a test"}}}}},
+            {"shapes", {{"static_only", false}, {"source", "test"}}},
+            {"unlisted", {{"reason", "not listed"}, {"source", "test"}}},
+            {"operators", rows}};
+  if (*more) d.update(json::parse(more));
+  auto t = targets::ParseTarget(d.dump(), "plain");
+  EXPECT_TRUE(t.ok()) << (t.ok() ? "" : t.error().message());
+  return t.Take();
+}
+
+std::shared_ptr<const onnx::Model> ReadShared(const std::string& path) {
+  auto m = onnx::ReadModel(path);
+  EXPECT_TRUE(m.ok()) << (m.ok() ? "" : m.error().message());
+  return std::make_shared<const onnx::Model>(m.Take());
+}
+
+class Rewriting : public testing::TestWithParam<std::string> {};
+
+TEST_P(Rewriting, ComputesWhatOnnxRuntimeComputes) {
+  const json& c = Cases()[GetParam()];
+  const auto model = ReadShared(kFolder + GetParam() + ".onnx");
+  Options options;
+  options.dims = c["dims"].get<std::map<std::string, int64_t>>();
+  auto done = Legalize(model, PlainTarget(c["native"], c["refused"]), options);
+  ASSERT_TRUE(done.ok()) << done.error().message();
+  const Report& report = done.value().report;
+  for (const Left& l : report.left) ADD_FAILURE() << l.node << " (" << l.op << "): " << l.reason << "; " << l.tried;
+  for (const Refused& r : report.refused) ADD_FAILURE() << r.rewrite << ": " << r.why;
+  std::vector<std::string> made;
+  for (const Rewritten& w : report.rewritten) {
+    made.insert(made.end(), w.rewrites.begin(), w.rewrites.end());
+    EXPECT_EQ(w.comparison.outcome, Comparison::Outcome::kEqual) << w.comparison.why;
+  }
+  for (const json& name : c["rewrites"]) EXPECT_TRUE(std::find(made.begin(), made.end(), name) != made.end()) << name;
+  EXPECT_EQ(made.empty(), c["rewrites"].empty());
+  for (const onnx::Node& n : done.value().model.graph.nodes)
+    EXPECT_TRUE(std::find(c["gone"].begin(), c["gone"].end(), n.op_type) == c["gone"].end()) << n.op_type << " is still there";
+  std::vector<Array> inputs;
+  for (const json& in : c["inputs"]) inputs.push_back(ArrayOf(in));
+  const auto got = reference::RunGraph(done.value().model, inputs);
+  ASSERT_TRUE(got.ok()) << got.error().message();
+  ASSERT_EQ(got.value().size(), c["outputs"].size());
+  for (size_t k = 0; k < got.value().size(); ++k) {
+    const Array want = ArrayOf(c["outputs"][k]);
+    const bool half = want.type == onnx::ElementType::kFloat16;
+    const auto d = reference::Compare(got.value()[k], want, {.relative = half ? 2e-3 : 2e-5, .absolute = half ? 1e-3 : 2e-6});
+    EXPECT_FALSE(d.differs) << "output " << k << " " << d.where;
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Cases, Rewriting, testing::ValuesIn(CaseNames()), [](const auto& p) { return p.param; });
+
+// Every row of the list is made by a case, except those named here, which the end-to-end test has.
+TEST(Rewrites, EachHasACase) {
+  std::set<std::string> made;
+  for (const auto& [name, c] : Cases().items())
+    for (const json& r : c["rewrites"]) made.insert(r);
+  for (const RewriteRow& r : Rewrites()) EXPECT_TRUE(made.contains(r.name)) << r.name;
+}
+
+TEST(Driver, NativeNodesStay) {
+  const auto model = ReadShared(kFolder + "skip_rms.onnx");
+  const auto done = Legalize(model,
+                             PlainTarget({"SimplifiedLayerNormalization"}, json::array(),
+                                         R"({"operators": [{"op": "SkipSimplifiedLayerNormalization", "domain": "com.microsoft",
+                                                    "source": "test"}]})"),
+                             {});
+  ASSERT_TRUE(done.ok());
+  EXPECT_TRUE(done.value().report.rewritten.empty());
+  EXPECT_EQ(done.value().model.graph.nodes.size(), model->graph.nodes.size());
+}
+
+TEST(Driver, SaysWhyANodeStays) {
+  // Neither the operator nor its pieces: without a division and without its exchange nothing helps.
+  const auto model = ReadShared(kFolder + "rms_axis_1.onnx");
+  const auto done = Legalize(model, PlainTarget(json::array(), {"Div", "Reciprocal", "Sqrt"}), {});
+  ASSERT_TRUE(done.ok());
+  const Report& r = done.value().report;
+  ASSERT_EQ(r.left.size(), 1u);
+  EXPECT_EQ(r.left[0].op, "RMSNormalization");
+  EXPECT_NE(r.left[0].tried.find("rms-norm-pieces makes what the target does not take either"), std::string::npos) << r.left[0].tried;
+  EXPECT_TRUE(r.rewritten.empty());
+  EXPECT_EQ(done.value().model.graph.nodes.size(), model->graph.nodes.size());
+}
+
+TEST(Driver, BetterIsKeptWhereNativeIsNotToBeHad) {
+  // Blocked as one operator; in pieces all but the root go to the fallback.
+  const auto done = Legalize(ReadShared(kFolder + "rms_axis_1.onnx"), PlainTarget(json::array(), {"Sqrt"}, R"({"fallback":
+      {"target": "cpu-x86", "lacks": ["RMSNormalization", "SimplifiedLayerNormalization"], "source": "test"}})"),
+                             {});
+  ASSERT_TRUE(done.ok());
+  EXPECT_EQ(done.value().report.before.blocked, 1);
+  EXPECT_EQ(done.value().report.after.blocked, 0);
+  EXPECT_EQ(done.value().report.after.fallback, 1);
+}
+
+TEST(Driver, OpenLengthsAreSaid) {
+  const auto model = ReadShared(kFolder + "fixed_length.onnx");
+  const targets::Target target = PlainTarget(json::array(), {"If", "Shape"});
+  const auto done = Legalize(model, target, {});
+  ASSERT_TRUE(done.ok());
+  EXPECT_EQ(done.value().report.open_dims, std::vector<std::string>{"tokens"});
+  EXPECT_FALSE(done.value().report.all_native());
+  const auto wrong = Legalize(model, target, {.dims = {{"token", 3}}});
+  ASSERT_FALSE(wrong.ok());
+  EXPECT_EQ(wrong.error().code(), Code::kInvalidArgument);
+  EXPECT_NE(wrong.error().hint().find("tokens"), std::string::npos);
+}
+
+TEST(Driver, WhatIsTooLargeIsSaid) {
+  // A table of 2^23 values is not dequantized to compare it.
+  onnx::Model m;
+  m.opsets = {{"", 21}, {"com.microsoft", 1}};
+  m.ir_version = 10;
+  constexpr int64_t kRows = int64_t{1} << 16, kWidth = 128;
+  auto bytes = std::make_shared<std::vector<std::byte>>(static_cast<size_t>(kRows * kWidth / 2), std::byte{0x57});
+  auto scales = std::make_shared<std::vector<float>>(static_cast<size_t>(kRows * kWidth / 16), 0.5f);
+  const auto tensor = [](const char* name, onnx::ElementType type, std::vector<int64_t> dims, std::span<const std::byte> data) {
+    onnx::Tensor t;
+    t.name = name, t.type = type, t.dims = std::move(dims), t.data = data;
+    return t;
+  };
+  m.graph.initializers = {tensor("table", onnx::ElementType::kUint8, {kRows, kWidth / 2}, *bytes),
+                          tensor("scales", onnx::ElementType::kFloat, {kRows, kWidth / 16}, std::as_bytes(std::span(*scales)))};
+  const auto info = [](const char* name, onnx::ElementType type, std::vector<onnx::Dim> shape) {
+    onnx::ValueInfo v;
+    v.name = name;
+    v.type = {.kind = onnx::ValueType::Kind::kTensor, .element = type, .has_shape = true, .shape = std::move(shape), .inner = {}};
+    return v;
+  };
+  m.graph.inputs = {info("ids", onnx::ElementType::kInt64, {{1, ""}, {2, ""}})};
+  m.graph.outputs = {info("y", onnx::ElementType::kFloat, {{1, ""}, {2, ""}, {kWidth, ""}})};
+  onnx::Node n;
+  n.op_type = "GatherBlockQuantized", n.domain = "com.microsoft", n.name = "look";
+  n.inputs = {"table", "ids", "scales"}, n.outputs = {"y"};
+  onnx::Attribute block;
+  block.name = "block_size", block.kind = onnx::Attribute::Kind::kInt, block.ints = {16};
+  n.attributes = {block};
+  m.graph.nodes = {n};
+  const auto done = Legalize(std::make_shared<const onnx::Model>(std::move(m)), PlainTarget(json::array(), json::array()), {});
+  ASSERT_TRUE(done.ok());
+  ASSERT_EQ(done.value().report.rewritten.size(), 1u);
+  EXPECT_EQ(done.value().report.rewritten[0].comparison.outcome, Comparison::Outcome::kTooLarge);
+  EXPECT_EQ(done.value().report.whole.outcome, Comparison::Outcome::kTooLarge);
+}
+
+TEST(Driver, CheckAsksTheSameRewrites) {
+  const auto model = ReadShared(kFolder + "gqa_buffer.onnx");
+  const std::string label = model->graph.nodes[0].name;
+  const auto yes = Rewritable(*model, PlainTarget({"RotaryEmbedding"}, json::array()), {}, {label, "no such node"});
+  ASSERT_TRUE(yes.ok());
+  EXPECT_EQ(yes.value(), (std::map<std::string, std::string>{{label, "grouped-query-to-heads"}}));
+  const auto no = Rewritable(*model, PlainTarget(json::array(), {"ScatterElements"}), {}, {label});
+  ASSERT_TRUE(no.ok());
+  EXPECT_TRUE(no.value().empty());
+}
+
+}  // namespace
+}  // namespace slm::legalize
