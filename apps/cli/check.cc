@@ -50,19 +50,19 @@ Result<NamedGraph> AsExported(const std::string& path, int& context) {
 
 Result<Graphs> ReadGraphs(const std::string& path, int& context) {
   Graphs out;
-  if (onnx::IsGenAiFolder(path)) {
-    SLM_ASSIGN_OR_RETURN(const onnx::GenAiConfig config, onnx::ReadGenAiConfig(path));
-    if (context == 0) context = config.context_length;
-    for (const onnx::GenAiFile& f : config.files) {
-      SLM_ASSIGN_OR_RETURN(onnx::Model m, onnx::ReadModel((std::filesystem::path(path) / f.name).string()));
-      out.push_back({f.name, std::move(m), {}});
-    }
-  } else if (onnx::IsStaticFolder(path)) {
+  if (onnx::IsStaticFolder(path)) {
     SLM_ASSIGN_OR_RETURN(const onnx::StaticFolder folder, onnx::ReadStaticFolder(path));
     if (context == 0) context = folder.manifest.context;
     for (const onnx::StaticGraphFile& g : folder.manifest.graphs) {
       SLM_ASSIGN_OR_RETURN(onnx::Model m, onnx::ReadModel((std::filesystem::path(path) / g.name).string()));
       out.push_back({g.name, std::move(m), {}});
+    }
+  } else if (onnx::IsGenAiFolder(path)) {
+    SLM_ASSIGN_OR_RETURN(const onnx::GenAiConfig config, onnx::ReadGenAiConfig(path));
+    if (context == 0) context = config.context_length;
+    for (const onnx::GenAiFile& f : config.files) {
+      SLM_ASSIGN_OR_RETURN(onnx::Model m, onnx::ReadModel((std::filesystem::path(path) / f.name).string()));
+      out.push_back({f.name, std::move(m), {}});
     }
   } else if (importer::IsOnnxModel(path)) {
     SLM_ASSIGN_OR_RETURN(const std::string file, importer::GraphFile(path));

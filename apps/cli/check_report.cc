@@ -97,7 +97,7 @@ std::string OpsText(const Report& r) {
     const std::string indent(20, ' ');
     if (!f.replacement.empty())
       out += fmt::format("{}instead: {} ({})\n", indent, f.replacement,
-                         f.applied_by.empty() ? "no verb of slm makes it yet" : f.applied_by + " makes it");
+                         f.applied_by.empty() ? "no verb of slm does that yet" : f.applied_by + " does that");
     if (!f.warning.empty()) out += fmt::format("{}note: {}\n", indent, f.warning);
     if (f.verdict == Verdict::kFallback || f.verdict == Verdict::kBlocked)
       out += fmt::format("{}at {}; source: {}\n", indent, Names(f.nodes, f.count), f.source);

@@ -5,8 +5,10 @@
 
 #include "base/clock.h"
 #include "checks.h"
+#include "compile_static.h"
 #include "context_cache.h"
 #include "npu/compile_npu.h"
+#include "onnx/static_folder/static_folder.h"
 #include "ort_flags.h"
 #include "verb.h"
 
@@ -50,6 +52,8 @@ Result<int> CompileWith(Io& io, const CompileOptions& o) {
   if (o.device.empty() == o.npu.target.empty())
     return Error(Code::kInvalidArgument, "slm compile needs --device or --target",
                  "--device takes execution providers, --target an Intel NPU");
+  if (!o.device.empty() && onnx::IsStaticFolder(o.model))
+    return CompileStatic(io, {.folder = o.model, .device = o.device, .cache = CacheOf(io, o), .ort = o.ort});
   if (!o.device.empty()) return Compile(io, o);
   NpuRequest r = o.npu;
   r.model = o.model;
@@ -62,7 +66,7 @@ Result<int> CompileWith(Io& io, const CompileOptions& o) {
 
 Body DeclareCompile(CLI::App& app, Io& io) {
   auto o = std::make_shared<CompileOptions>();
-  app.add_option("FILE", o->model, "ONNX file; with --target also a folder of slm export --to qdq, all its graphs")->required();
+  app.add_option("FILE", o->model, "ONNX file, or a folder of slm export --to qdq, all its graphs")->required();
   app.add_option("--device", o->device, "npu, gpu, or the name of an execution provider; the first that is there compiles");
   app.add_option("--cache", o->cache, "folder to keep what was compiled in (default: contexts in the store)");
   AddOrtFlags(app, o->ort);
@@ -75,13 +79,14 @@ Body DeclareCompile(CLI::App& app, Io& io) {
   app.add_flag("--accept-growth", o->accept_growth, "takes over blobs and estimates that are over 10 % larger than the record's")
       ->group(npu);
   app.footer(
-      "Prints the path of the compiled file. The same file, provider, options and versions are compiled once; a kept file whose bytes are "
-      "not\n"
-      "those that were written is compiled again.\n\n"
+      "Prints the path of each compiled file. The same file, provider, options and versions are compiled once; a kept file whose bytes\n"
+      "are not those that were written is compiled again. Of a folder every graph is tried, and slm run FOLDER with the same device and\n"
+      "options loads what was compiled.\n\n"
       "Example:\n  slm compile model.onnx --device QNNExecutionProvider --ep-library QNNExecutionProvider=PATH \\\n"
       "    --ep-option backend_type=htp --ep-option soc_model=60\n"
       "  slm compile FOLDER --target openvino-npu-4000\n\n"
-      "Exit code 3: a blob or the compiler's own estimate of its latency grew by more than 10 % against the record.");
+      "Exit code 1: a graph was refused; each is reported. 3: a blob or the compiler's own estimate of its latency grew by more than\n"
+      "10 % against the record.");
   return [o, &io]() -> Result<int> { return CompileWith(io, *o); };
 }
 

@@ -28,14 +28,37 @@ bool HasText(const json& j, const char* key) { return j.is_object() && j.contain
 
 std::string KeyOf(const ordered_json& origin) { return Sha256Of(Text(origin, -1)); }
 
-Result<ordered_json> SumsOf(const onnx::Model& m, const std::string& path) {
-  SLM_ASSIGN_OR_RETURN(const std::string sum, Sha256OfFile(path));
+Result<ordered_json> SumsOf(const onnx::Model& m, const std::string& path, const KnownSums& known) {
+  const auto sum_of = [&](const std::string& name) -> Result<std::string> {
+    if (const auto it = known.find(name); it != known.end()) return it->second;
+    return Sha256OfFile((fs::path(path).parent_path() / name).string());
+  };
+  SLM_ASSIGN_OR_RETURN(const std::string sum, sum_of(fs::path(path).filename().string()));
   ordered_json j = {{"schema", kSchema}, {"model_sha256", sum}, {"data", ordered_json::array()}};
   for (const onnx::ExternalFile& f : m.external_files) {
-    SLM_ASSIGN_OR_RETURN(const std::string data, Sha256OfFile((fs::path(path).parent_path() / f.name).string()));
+    SLM_ASSIGN_OR_RETURN(const std::string data, sum_of(f.name));
     j["data"].push_back({{"name", f.name}, {"sha256", data}});
   }
   return j;
+}
+
+std::vector<std::string> DifferencesOf(const ordered_json& here, const json& record) {
+  std::vector<std::string> out;
+  const auto shown = [](const json& j) { return model::PrintableUtf8(j.dump(-1, ' ', false, json::error_handler_t::replace), 80); };
+  const auto compare = [&](const std::string& key, const json& mine, const json& there) {
+    if (mine != there) out.push_back("another " + key + ": " + shown(there) + ", here it is " + shown(mine));
+  };
+  for (const auto& [key, value] : here.items()) {
+    const json there = record.is_object() && record.contains(key) ? record[key] : json(), mine = value;
+    if (!mine.is_object() || !there.is_object()) {
+      compare(key, mine, there);
+      continue;
+    }
+    json names = mine;
+    names.update(there);
+    for (const auto& [name, unused] : names.items()) compare(name, mine.value(name, json()), there.value(name, json()));
+  }
+  return out;
 }
 
 Result<PartFolder> NewFolder(const std::string& path) {

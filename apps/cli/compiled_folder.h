@@ -2,8 +2,10 @@
 //
 // Compilers' own files have no sum that a runtime would check, so nothing here is believed without its record.
 #pragma once
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 #include "onnx/onnx.h"
@@ -18,7 +20,12 @@ inline constexpr const char* kRecordFile = "record.json";
 std::string KeyOf(const nlohmann::ordered_json& origin);
 
 // {schema, model_sha256, data: [{name, sha256}]}: the bytes of an ONNX file at `path` and of its external data. Errors: kIo.
-Result<nlohmann::ordered_json> SumsOf(const onnx::Model& m, const std::string& path);
+// `known`: sums of files beside it that were compared with the files already, by name.
+using KnownSums = std::map<std::string, std::string>;
+Result<nlohmann::ordered_json> SumsOf(const onnx::Model& m, const std::string& path, const KnownSums& known = {});
+
+// What a record says otherwise than `here`, the values of an object apart: "another soc_model: \"57\", here it is \"60\"".
+std::vector<std::string> DifferencesOf(const nlohmann::ordered_json& here, const nlohmann::json& record);
 
 // A new folder in place of what is at `path`. Errors: PartFolder::Create's.
 Result<PartFolder> NewFolder(const std::string& path);

@@ -1,7 +1,6 @@
 // See context_cache.h.
 #include "context_cache.h"
 
-#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -39,17 +38,6 @@ Result<ordered_json> Makers(const ort::Runtime& runtime, const ort::Choice& choi
   return j;
 }
 
-// Everything that the binary depends on and that is known before it is made.
-Result<ordered_json> Origin(const ordered_json& makers, const ort::Choice& choice, const onnx::Model& m, const std::string& path) {
-  SLM_ASSIGN_OR_RETURN(ordered_json j, SumsOf(m, path));
-  j.update(makers);
-  std::map<std::string, std::string> options;  // of a key the last value, as the provider takes it
-  for (const ort::ProviderOption& o : choice.options)
-    if (o.provider.empty() || o.provider == j["provider"]) options[o.key] = o.value;
-  j["options"] = options;
-  return j;
-}
-
 std::string CompatibilityOf(const onnx::Model& m, const std::string& provider) {
   for (const auto& [key, value] : m.metadata)
     if (key == "ep_compatibility_info." + provider) return value;
@@ -73,10 +61,11 @@ std::vector<const onnx::Node*> ContextsIn(const onnx::Model& m) {
   return out;
 }
 
-// The binaries that the nodes name must stand in the record.
-Status CheckBinaries(const onnx::Model& m, const json& record) {
+// The file itself and the binaries that its nodes name must stand in the record.
+Status CheckNamed(const onnx::Model& m, const json& record) {
   std::set<std::string> known;
   for (const auto& f : record["files"]) known.insert(f["name"].get<std::string>());
+  if (!known.contains(fs::path(m.path).filename().string())) return Bad(m.path, std::string("does not stand in ") + kRecordFile);
   for (const onnx::Node* n : ContextsIn(m)) {
     const onnx::Attribute* embedded = n->Find("embed_mode");
     if (!embedded || embedded->ints.empty() || embedded->ints[0] != 0) continue;  // the binary is in the file itself, which has a sum
@@ -87,14 +76,10 @@ Status CheckBinaries(const onnx::Model& m, const json& record) {
   return Ok();
 }
 
-// A binary of another version is stale, whatever its bytes are.
-Status CheckMakers(const ordered_json& here, const std::string& place, const json& record) {
-  for (const auto& [key, value] : here.items()) {
-    const std::string there = record.contains(key) ? record[key].dump() : "nothing";
-    if (there != value.dump())
-      return Bad(place, "was compiled by another " + key + ": " + model::PrintableUtf8(there, 80) + ", here it is " + value.dump());
-  }
-  return Ok();
+// A binary of another version, or of other options, is stale, whatever its bytes are.
+Status CheckOrigin(const ordered_json& here, const std::string& place, const json& record) {
+  const std::vector<std::string> differences = DifferencesOf(here, record);
+  return differences.empty() ? Ok() : Status(Bad(place, "was compiled with " + differences[0]));
 }
 
 Status CheckFit(const ort::Runtime& runtime, const ort::Choice& choice, const std::string& place, const std::string& compatibility) {
@@ -105,13 +90,14 @@ Status CheckFit(const ort::Runtime& runtime, const ort::Choice& choice, const st
                kHint);
 }
 
-Result<Context> Believe(const ort::Runtime& runtime, const ort::Choice& choice, const ordered_json& makers, const std::string& folder) {
+Result<Context> Believe(const ort::Runtime& runtime, const ort::Choice& choice, const ordered_json& origin, const std::string& folder) {
   SLM_ASSIGN_OR_RETURN(const json record, ReadRecord(folder, kMaker, kHint));
   Context c;
   c.model = folder + "/" + kModel;
   SLM_ASSIGN_OR_RETURN(const onnx::Model m, onnx::ReadModel(c.model));
-  SLM_RETURN_IF_ERROR(CheckBinaries(m, record));
-  SLM_RETURN_IF_ERROR(CheckMakers(makers, folder, record));
+  SLM_RETURN_IF_ERROR(CheckNamed(m, record));
+  SLM_RETURN_IF_ERROR(CheckOrigin(origin, folder, record));
+  c.origin = origin;
   c.provider = record["provider"];
   c.compatibility = CompatibilityOf(m, c.provider);
   SLM_RETURN_IF_ERROR(CheckFit(runtime, choice, folder, c.compatibility));
@@ -133,17 +119,44 @@ Status Compile(const Io& io, const ort::Runtime& runtime, const std::string& pat
 
 }  // namespace
 
+Result<ordered_json> ContextOrigin(const ort::Runtime& runtime, const ort::Choice& choice, const onnx::Model& m, const std::string& path,
+                                   const KnownSums& known) {
+  SLM_ASSIGN_OR_RETURN(const ordered_json makers, Makers(runtime, choice));
+  SLM_ASSIGN_OR_RETURN(ordered_json j, SumsOf(m, path, known));
+  j.update(makers);
+  std::map<std::string, std::string> options;  // of a key the last value, as the provider takes it
+  for (const ort::ProviderOption& o : choice.options)
+    if (o.provider.empty() || o.provider == j["provider"]) options[o.key] = o.value;
+  j["options"] = options;
+  return j;
+}
+
+FoundContext FindContext(const ort::Runtime& runtime, const ort::Choice& choice, const ordered_json& origin,
+                         const std::vector<std::string>& caches) {
+  FoundContext found;
+  for (const std::string& cache : caches) {
+    const std::string folder = cache + "/" + KeyOf(origin);
+    if (std::error_code absent; !fs::exists(fs::symlink_status(folder, absent))) continue;
+    auto there = Believe(runtime, choice, origin, folder);
+    if (there.ok()) {
+      found.model = there.value().model;
+      return found;
+    }
+    found.why.push_back(there.error().message());
+  }
+  return found;
+}
+
 Result<Context> CompiledContext(const Io& io, const ort::Runtime& runtime, const std::string& path, const ort::Choice& choice,
                                 const std::string& cache) {
   SLM_ASSIGN_OR_RETURN(const onnx::Model m, onnx::ReadModel(path));
   SLM_RETURN_IF_ERROR(CheckContexts(m, runtime, choice));
-  SLM_ASSIGN_OR_RETURN(const ordered_json makers, Makers(runtime, choice));
-  SLM_ASSIGN_OR_RETURN(const ordered_json origin, Origin(makers, choice, m, path));
+  SLM_ASSIGN_OR_RETURN(const ordered_json origin, ContextOrigin(runtime, choice, m, path));
   const std::string folder = cache + "/" + KeyOf(origin);
   std::error_code absent;
   std::string why;
-  if (fs::exists(folder, absent)) {
-    auto there = Believe(runtime, choice, makers, folder);
+  if (fs::exists(fs::symlink_status(folder, absent))) {
+    auto there = Believe(runtime, choice, origin, folder);
     if (there.ok()) {
       there.value().cached = true;
       return there;
@@ -151,7 +164,7 @@ Result<Context> CompiledContext(const Io& io, const ort::Runtime& runtime, const
     why = there.error().message();
   }
   SLM_RETURN_IF_ERROR(Compile(io, runtime, path, choice, origin, folder));
-  SLM_ASSIGN_OR_RETURN(Context made, Believe(runtime, choice, makers, folder));
+  SLM_ASSIGN_OR_RETURN(Context made, Believe(runtime, choice, origin, folder));
   made.why = why;
   return made;
 }
@@ -160,13 +173,9 @@ Status CheckContexts(const onnx::Model& m, const ort::Runtime& runtime, const or
   if (ContextsIn(m).empty()) return Ok();
   const std::string folder = fs::path(m.path).parent_path().string();
   SLM_ASSIGN_OR_RETURN(const json record, ReadRecord(folder.empty() ? "." : folder, kMaker, kHint));
-  const std::string own = fs::path(m.path).filename().string();
-  const auto& files = record["files"];
-  if (std::none_of(files.begin(), files.end(), [&](const auto& f) { return f["name"] == own; }))
-    return Bad(m.path, std::string("does not stand in ") + kRecordFile);
-  SLM_RETURN_IF_ERROR(CheckBinaries(m, record));
+  SLM_RETURN_IF_ERROR(CheckNamed(m, record));
   SLM_ASSIGN_OR_RETURN(const ordered_json makers, Makers(runtime, choice));
-  SLM_RETURN_IF_ERROR(CheckMakers(makers, m.path, record));
+  SLM_RETURN_IF_ERROR(CheckOrigin(makers, m.path, record));
   return CheckFit(runtime, choice, m.path, CompatibilityOf(m, record["provider"]));
 }
 

@@ -5,11 +5,13 @@
 // record agrees with the bytes that lie there and the provider does not refuse what it wrote into the file.
 #pragma once
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
 #include "backend/ort/ort.h"
 #include "base/result.h"
+#include "compiled_folder.h"
 #include "onnx/onnx.h"
 #include "verb.h"
 
@@ -19,12 +21,26 @@ struct Context {
   std::string model;                   // path of the compiled ONNX file
   std::vector<std::string> artifacts;  // paths of all files, record.json included
   std::string provider, compatibility;
+  nlohmann::ordered_json origin;
   bool cached = false;
   std::string why;  // what was wrong with the one that lay there, if it was made anew
 };
 
-// The compiled form of the ONNX file at `path`, from the cache folder or made now. Its key: bytes of the model and its external data,
-// provider with version and library, options, version of the runtime. Errors: kUnavailable (no such provider), kUnsupported, kIo.
+// Everything that a compiled graph depends on and that is known before it is made: bytes of the model and its external data, provider with
+// version and library, options, version of the runtime. Errors: kUnavailable (no such provider), kIo.
+Result<nlohmann::ordered_json> ContextOrigin(const backend::ort::Runtime& runtime, const backend::ort::Choice& choice, const onnx::Model& m,
+                                             const std::string& path, const KnownSums& known = {});
+
+// The compiled form of that origin in the first of the cache folders that has a sound one. Nothing is made.
+struct FoundContext {
+  std::string model;             // path of the compiled ONNX file; empty: none is used
+  std::vector<std::string> why;  // of each that lies there and is not used
+};
+FoundContext FindContext(const backend::ort::Runtime& runtime, const backend::ort::Choice& choice, const nlohmann::ordered_json& origin,
+                         const std::vector<std::string>& caches);
+
+// The compiled form of the ONNX file at `path`, from the cache folder or made now. Its key is the origin. Errors: kUnavailable (no such
+// provider), kUnsupported, kIo.
 Result<Context> CompiledContext(const Io& io, const backend::ort::Runtime& runtime, const std::string& path,
                                 const backend::ort::Choice& choice, const std::string& cache);
 

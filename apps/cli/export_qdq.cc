@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
@@ -17,6 +18,7 @@
 #include "onnx/onnx.h"
 #include "open_model.h"
 #include "output_file.h"
+#include "pad_token.h"
 #include "progress.h"
 #include "quant/static/static.h"
 #include "quantize_json.h"
@@ -28,6 +30,7 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr int kUsualContext = 2048;
+constexpr const char* kHostFile = "host.safetensors";
 
 // Of a name of kQdqWeights other than f32.
 quant::StaticRecipe RecipeOf(const std::string& weights) {
@@ -74,6 +77,7 @@ class QdqExport {
                                    calibrated_));
     SLM_RETURN_IF_ERROR(WriteGraphs(built, part));
     SLM_RETURN_IF_ERROR(WriteHost(built, part));
+    SLM_RETURN_IF_ERROR(WritePipeline(built, tokenizer, part));
     for (const auto& [name, text] : tokenizer.files) SLM_RETURN_IF_ERROR(WriteTextFile(part.File(name), text, io_));
     manifest_.notes = notes_;
     SLM_RETURN_IF_ERROR(WriteTextFile(
@@ -198,18 +202,43 @@ class QdqExport {
   }
 
   Status WriteHost(const exporter::StaticModel& built, const PartFolder& part) {
-    return WriteFile("host.safetensors", part, [&](const onnx::ByteSink& sink) -> Status {
+    return WriteFile(kHostFile, part, [&](const onnx::ByteSink& sink) -> Status {
       model::safetensors::FileWriter out;
       for (const exporter::HostTensor& t : built.host) out.Tensor(t.name, t.dtype, t.dims, t.bytes);
       SLM_RETURN_IF_ERROR(out.Begin(sink));
-      for (const exporter::HostTensor& t : built.host)
+      for (const exporter::HostTensor& t : built.host) {
+        host_offsets_[t.name] = out.bytes_written();
         SLM_RETURN_IF_ERROR(t.write([&](std::span<const std::byte> b) { return out.Data(b); }));
+      }
       return out.Finish();
     });
   }
 
+  // GenAI evaluates one token of an answer a call.
+  Status WritePipeline(const exporter::StaticModel& built, const TokenizerFiles& tokenizer, const PartFolder& part) {
+    if (r_.decode != 1) {
+      notes_.emplace_back("no genai_config.json: ONNX Runtime GenAI gives a decode graph one token");
+      return Ok();
+    }
+    const exporter::GenAiPipeline made = exporter::BuildGenAiPipeline(built, *m_,
+                                                                      {.context = manifest_.context,
+                                                                       .chunk = r_.chunk,
+                                                                       .pad_token = PadToken(*m_, tokenizer),
+                                                                       .host_file = kHostFile,
+                                                                       .offsets = host_offsets_});
+    const onnx::WriteOptions options{.external_from_bytes = UINT64_MAX, .data_name = kHostFile, .places = made.places};
+    const auto none = [](std::span<const std::byte>) { return Ok(); };
+    for (const auto& [name, model] : {std::pair{exporter::kPipelineHost, &made.host}, {exporter::kPipelineLogits, &made.logits}}) {
+      if (model->graph.nodes.empty()) continue;
+      SLM_RETURN_IF_ERROR(WriteFile(name, part, [&](const onnx::ByteSink& sink) { return onnx::WriteModel(*model, options, sink, none); }));
+    }
+    return WriteTextFile(part.File("genai_config.json"), made.config, io_);  // without a sum: it is there to be edited
+  }
+
   void Report(const exporter::StaticModel& built, const TokenizerFiles& tokenizer) const {
-    ordered_json names = {"prefill.onnx", "decode.onnx", "weights.bin", "host.safetensors", "manifest.json"};
+    ordered_json names = {"manifest.json"};
+    for (const auto& [name, sum] : manifest_.files) names.push_back(name);
+    if (r_.decode == 1) names.push_back("genai_config.json");
     for (const auto& file : tokenizer.files) names.push_back(file.first);
     const uint64_t bytes = BytesOf(r_.out);
     const size_t nodes[] = {built.prefill.graph.nodes.size(), built.decode.graph.nodes.size()};
@@ -234,6 +263,7 @@ class QdqExport {
   Io& io_;
   exporter::Calibrated calibrated_;
   QdqManifest manifest_;
+  std::map<std::string, uint64_t> host_offsets_;  // of tensors in the host file
   std::vector<std::string> notes_;
 };
 

@@ -182,6 +182,11 @@ ordered_json MeasuredJson(const Measured& m, const OpenedModel& opened) {
   j["isa"] = c.isa;
   j["threads"] = c.n_threads;
   j["placement"] = PlacementJson(*opened.backend);
+  j["compiled"] = ordered_json::array();
+  for (const GraphContext& g : opened.contexts)
+    j["compiled"].push_back({{"graph", g.graph},
+                             {"context", g.context.empty() ? ordered_json(nullptr) : ordered_json(g.context)},
+                             {"why", g.why.empty() ? ordered_json(nullptr) : ordered_json(g.why)}});
   j["energy"] = nullptr;
   if (m.energy)
     j["energy"] = {{"joules", Round(m.energy->joules, 1e4)},
@@ -224,6 +229,9 @@ std::string MeasuredText(const Measured& m, const OpenedModel& opened) {
   if (m.peak_rss_bytes) text += fmt::format("; peak resident {}", FormatBytes(*m.peak_rss_bytes));
   text += fmt::format("\ndevice   {}, {} kernels, {} thread{}; loaded in {:.0f} ms\n", c.device, c.isa, c.n_threads,
                       c.n_threads == 1 ? "" : "s", Ms(opened.load_ns));
+  for (const GraphContext& g : opened.contexts)
+    text += g.context.empty() ? fmt::format("graph    {} compiled at load\n", g.graph)
+                              : fmt::format("graph    {} compiled before: {}\n", g.graph, g.context);
   if (const backend::HandOver* h = opened.hand_over)
     text += fmt::format("handed   {} tokens of KV cache over, {} time{}: {}, {:.2f} ms\n", h->tokens, h->count, h->count == 1 ? "" : "s",
                         FormatBytes(h->bytes), Ms(h->ns));

@@ -217,6 +217,7 @@ Result<OpenedModel> OpenHybrid(const Io& io, const OpenOptions& o) {
   opened.backend = std::move(both.backend);
   opened.hand_over = both.hand_over;
   if (!prefill.begin.empty()) opened.begin = prefill.begin;
+  opened.contexts.insert(opened.contexts.begin(), prefill.contexts.begin(), prefill.contexts.end());
   if (prefill.kv_type != opened.kv_type) opened.kv_type = prefill.kv_type + "+" + opened.kv_type;
   opened.load_ns = NowNs() - start_ns;
   return opened;

@@ -59,6 +59,13 @@ inline constexpr int kDefaultContext = 4096;
 // Declares MODEL, --backend, --device, ONNX Runtime's options, --no-fallback, --threads, --ctx, --kv, --compute, --passes-off and --mem.
 void AddOpenOptions(CLI::App& app, OpenOptions& options);
 
+// A graph of a static folder whose device compiles: what it runs from.
+struct GraphContext {
+  std::string graph;    // file
+  std::string context;  // path of the compiled graph; empty: compiled at load
+  std::string why;      // of an empty one, where something was compiled that does not serve
+};
+
 struct OpenedModel {
   std::shared_ptr<const model::Model> model;
   std::unique_ptr<text::Tokenizer> tokenizer;
@@ -66,6 +73,7 @@ struct OpenedModel {
   std::vector<int32_t> begin;                    // tokens that the back end needs at the front of a sequence; empty: the tokenizer's own
   std::string kv_type;                           // of the cache
   int64_t load_ns = 0;                           // from the call of OpenModel
+  std::vector<GraphContext> contexts;            // of graphs on a device that compiles
   const backend::HandOver* hand_over = nullptr;  // of a back end that is two; its own
 };
 

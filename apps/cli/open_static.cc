@@ -3,16 +3,18 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
+#include <utility>
 
 #include "backend/ort/static.h"
 #include "base/clock.h"
 #include "context_cache.h"
-#include "fetch/digest.h"
 #include "onnx/onnx.h"
 #include "onnx/static_folder/static_folder.h"
 #include "onnx_cost.h"
 #include "open_ort.h"
 #include "ort_flags.h"
+#include "static_graphs.h"
 
 namespace slm::cli {
 namespace {
@@ -58,48 +60,34 @@ void AddPrefix(const onnx::StaticFolder& f, ort::StaticDecoder& d) {
   std::memcpy(d.prefix_logits.data(), logits.data(), logits.size());
 }
 
-// Options of providers that these graphs want; the user's own come after them and win.
-void AddProviderOptions(ort::Choice& choice) {
-  const ort::ProviderOption wanted[] = {
-      // Inputs and outputs are integers already: what is around them belongs on the device too.
-      {"QNNExecutionProvider", "offload_graph_io_quantization", "0"},
-      // Blocks of 4 bits stay 4 bits.
-      {"QNNExecutionProvider", "enable_block_quant_weight_optimization", "1"},
-  };
-  choice.options.insert(choice.options.begin(), std::begin(wanted), std::end(wanted));
-}
+// The graphs' description, from what they were exported as, and of each what was compiled of it.
+struct Described {
+  ort::StaticDecoder decoder;
+  std::vector<GraphContext> contexts;  // by graph
+};
 
-// ONNX Runtime reads what is there: zeros as weights, or graphs of another export, would be answers like any other.
-Status CheckSums(const onnx::StaticFolder& f) {
-  for (const auto& [name, sum] : f.manifest.sha256) {
-    SLM_ASSIGN_OR_RETURN(const std::string found, Sha256OfFile(f.path + "/" + name));
-    if (found != sum)
-      return Error(Code::kCorrupt, f.path + "/" + name + ": is not the file that was exported: its SHA-256 is not the manifest's",
-                   "export the folder again");
-  }
-  return Ok();
-}
-
-Result<ort::StaticDecoder> DecoderOf(const onnx::StaticFolder& f, const ort::Runtime& runtime, const OpenOptions& o) {
+Result<Described> Describe(const Io& io, const onnx::StaticFolder& f, const KnownSums& sums, const ort::Runtime& runtime,
+                           const OpenOptions& o) {
   const onnx::StaticManifest& m = f.manifest;
-  ort::StaticDecoder d{.graphs = {},
-                       .context = m.context,
-                       .n_layers = m.n_layers,
-                       .n_kv_heads = m.n_kv_heads,
-                       .head_dim = m.head_dim,
-                       .vocab_size = m.vocab_size,
-                       .input_type = TypeOf(m.input_type),
-                       .cache_type = TypeOf(m.cache_type),
-                       .inputs = InputsOf(f),
-                       .logits = m.logits};
+  Described out;
+  ort::StaticDecoder& d = out.decoder;
+  d = {.graphs = {},
+       .context = m.context,
+       .n_layers = m.n_layers,
+       .n_kv_heads = m.n_kv_heads,
+       .head_dim = m.head_dim,
+       .vocab_size = m.vocab_size,
+       .input_type = TypeOf(m.input_type),
+       .cache_type = TypeOf(m.cache_type),
+       .inputs = InputsOf(f),
+       .logits = m.logits};
   d.key_scales = m.key_scales, d.value_scales = m.value_scales;
   d.holds = f.host;
   AddPrefix(f, d);
   for (size_t i = 0; i < m.graphs.size(); ++i) {
     const bool decodes = i + 1 == m.graphs.size();
     const std::string& device = decodes ? o.decode_device : o.prefill_device;
-    SLM_ASSIGN_OR_RETURN(ort::Choice choice, OrtChoice(o.ort, device.empty() ? o.device : device, o.fallback));
-    AddProviderOptions(choice);
+    SLM_ASSIGN_OR_RETURN(ort::Choice choice, StaticChoice(o.ort, device.empty() ? o.device : device, o.fallback));
     const std::string path = f.path + "/" + m.graphs[i].name;
     SLM_ASSIGN_OR_RETURN(const onnx::Model graph, onnx::ReadModel(path));
     SLM_RETURN_IF_ERROR(CheckContexts(graph, runtime, choice));
@@ -107,9 +95,28 @@ Result<ort::StaticDecoder> DecoderOf(const onnx::StaticFolder& f, const ort::Run
       const DecodeCost cost = CostOf(graph);
       d.weights_bytes = cost.weights_bytes, d.bytes_per_token = cost.bytes_per_token, d.ops_per_token = cost.ops_per_token;
     }
+    out.contexts.push_back(FindGraphContext(io, runtime, choice, f, graph, sums));
     d.graphs.push_back({path, m.graphs[i].tokens, std::move(choice)});
   }
-  return d;
+  return out;
+}
+
+bool AnyCompiled(const std::vector<GraphContext>& contexts) {
+  return std::any_of(contexts.begin(), contexts.end(), [](const GraphContext& c) { return !c.context.empty(); });
+}
+
+// From compiled graphs where there are some; when the device does not take them, from the folder's own, with the reason.
+Result<ort::OrtBackend> Create(const std::shared_ptr<ort::Runtime>& runtime, const Described& described, const ort::OrtOptions& options,
+                               std::vector<GraphContext>& contexts) {
+  if (!AnyCompiled(contexts)) return ort::CreateStaticBackend(runtime, described.decoder, options);
+  ort::StaticDecoder compiled = described.decoder;
+  for (size_t i = 0; i < contexts.size(); ++i)
+    if (!contexts[i].context.empty()) compiled.graphs[i].path = contexts[i].context;
+  auto made = ort::CreateStaticBackend(runtime, compiled, options);
+  if (made.ok() || made.error().code() == Code::kLimit) return made;
+  for (GraphContext& c : contexts)
+    if (!std::exchange(c.context, "").empty()) c.why = c.graph + ": the compiled graph does not load: " + made.error().message();
+  return ort::CreateStaticBackend(runtime, described.decoder, options);
 }
 
 }  // namespace
@@ -118,20 +125,24 @@ Result<OpenedModel> OpenStatic(const Io& io, const std::string& path, const Open
   const int64_t start_ns = NowNs();
   SLM_ASSIGN_OR_RETURN(const onnx::StaticFolder folder, onnx::ReadStaticFolder(path));
   const onnx::StaticManifest& m = folder.manifest;
-  SLM_RETURN_IF_ERROR(CheckSums(folder));
+  SLM_ASSIGN_OR_RETURN(const KnownSums sums, CheckSums(folder));
   if (m.graphs.size() == 1 && o.prefill_device != o.decode_device)
     return Error(Code::kInvalidArgument, path + ": one graph for prompts and tokens, and two devices", "give one with --device");
   SLM_ASSIGN_OR_RETURN(const auto runtime, OpenOrtRuntime(o.ort, ThreadsOr(o.n_threads)));
   SLM_ASSIGN_OR_RETURN(const ort::OrtOptions options, OrtOptionsOf(o, m.context));
-  SLM_ASSIGN_OR_RETURN(const ort::StaticDecoder decoder, DecoderOf(folder, *runtime, o));
+  SLM_ASSIGN_OR_RETURN(const Described described, Describe(io, folder, sums, *runtime, o));
   SLM_ASSIGN_OR_RETURN(OpenedModel opened, OpenText(path, {.vocab_size = m.vocab_size,
                                                            .d_model = m.d_model,
                                                            .n_layers = m.n_layers,
                                                            .context = m.context,
                                                            .bos_ids = m.bos_ids,
                                                            .eos_ids = m.eos_ids}));
-  SLM_ASSIGN_OR_RETURN(ort::OrtBackend made, ort::CreateStaticBackend(runtime, decoder, options));
+  std::vector<GraphContext> contexts = described.contexts;
+  SLM_ASSIGN_OR_RETURN(ort::OrtBackend made, Create(runtime, described, options, contexts));
+  for (const GraphContext& c : contexts)
+    if (!c.why.empty()) io.err("slm: " + c.why + ": compiled at load; slm compile makes it anew\n");
   for (const std::string& note : made.notes) io.err("slm: " + note + "\n");
+  std::copy_if(contexts.begin(), contexts.end(), std::back_inserter(opened.contexts), [](const auto& c) { return !c.graph.empty(); });
   opened.backend = std::move(made.backend);
   opened.begin = m.prefix_tokens;
   opened.kv_type = made.kv_type;

@@ -7,8 +7,9 @@
 
 namespace slm::cli {
 
-// The prefill graph goes to --prefill-device, the decode graph to --decode-device, both else to --device. Why something does not run where
-// it was asked to goes to stderr.
+// The prefill graph goes to --prefill-device, the decode graph to --decode-device, both else to --device. What slm compile
+// made of them is loaded in their place where it fits. Why something does not run where it was asked to, or not from what was compiled,
+// goes to stderr.
 Result<OpenedModel> OpenStatic(const Io& io, const std::string& path, const OpenOptions& options);
 
 }  // namespace slm::cli

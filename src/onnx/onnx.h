@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -164,15 +165,23 @@ struct LooseTensor {
 Result<LooseTensor> ReadTensor(const std::string& path);
 Result<LooseTensor> ParseTensor(std::span<const std::byte> bytes);
 
+// Where an initializer's bytes lie: a file beside the model, which others may read, too.
+struct TensorPlace {
+  std::string file;  // plain name
+  uint64_t offset = 0;
+};
+
 struct WriteOptions {
   // Tensors of the main graph of at least so many bytes go into one file beside the model; each begins at a multiple of 4096, of 65536
   // when it is longer than 1 MiB (so that Windows can map it too). Tensors whose `data` is the same memory share their place.
   uint64_t external_from_bytes = 1024;
   std::string data_name;  // name of that file, which stands in the model; a plain name
+  // Of the main graph, by name: what lies in a file already. Only the place is written; its `data` is not looked at.
+  std::map<std::string, TensorPlace> places;
 };
 using ByteSink = std::function<Status(std::span<const std::byte>)>;
 // Writes first the external data, if any, then the message; the same model gives the same bytes. Errors: a sink's, kLimit (the message
-// would reach 2 GiB), kInvalidArgument (data_name is not the name of a file).
+// would reach 2 GiB), kInvalidArgument (data_name or that of a place is not the name of a file).
 Status WriteModel(const Model& model, const WriteOptions& options, const ByteSink& message, const ByteSink& data);
 
 // "[2, T, ?]"

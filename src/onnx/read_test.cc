@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 
@@ -176,6 +177,36 @@ TEST(OnnxWriter, ReadsWhatItWrote) {
       EXPECT_TRUE(std::equal(m.graph.initializers[k].data.begin(), m.graph.initializers[k].data.end(),
                              again.value().graph.initializers[k].data.begin()));
   }
+}
+
+TEST(OnnxWriter, InitializersInAFileOfOthers) {
+  const std::string folder = testing::TempDir() + "/slm_places", path = folder + "/m.onnx";
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder + "/others.bin", std::ios::binary) << "header!!\x01\x02\x03\x04tail";
+  Model m;
+  m.ir_version = 10;
+  m.opsets = {{"", 21}};
+  m.graph.name = "g";
+  m.graph.initializers.push_back({.name = "table", .type = ElementType::kUint16, .dims = {2}});
+  Bytes message;
+  const auto to_message = [&](std::span<const std::byte> part) {
+    message.insert(message.end(), part.begin(), part.end());
+    return Ok();
+  };
+  const auto nothing = [](std::span<const std::byte> part) {
+    return part.empty() ? Ok() : Status(Error(Code::kInternal, "external data", ""));
+  };
+  ASSERT_TRUE(WriteModel(m, {.data_name = "m.data", .places = {{"table", {"others.bin", 8}}}}, to_message, nothing).ok());
+  std::ofstream(path, std::ios::binary).write(reinterpret_cast<const char*>(message.data()), static_cast<std::streamsize>(message.size()));
+  const auto again = ReadModel(path);
+  ASSERT_TRUE(again.ok()) << again.error().message();
+  ASSERT_EQ(again.value().external_files.size(), 1U);
+  EXPECT_EQ(again.value().external_files[0].name, "others.bin");
+  const Tensor& t = again.value().graph.initializers[0];
+  const Bytes want = {std::byte{1}, std::byte{2}, std::byte{3}, std::byte{4}};
+  EXPECT_TRUE(std::equal(t.data.begin(), t.data.end(), want.begin(), want.end()));
+  EXPECT_FALSE(WriteModel(m, {.data_name = "m.data", .places = {{"table", {"../others.bin", 8}}}}, to_message, nothing).ok());
+  std::filesystem::remove_all(folder);
 }
 
 TEST(OnnxWriter, DataNamesArePlain) {

@@ -192,6 +192,23 @@ void AddEntry(::onnx::TensorProto& t, const char* key, const std::string& value)
   pair.set_value(value);
 }
 
+// A dense initializer whose bytes are somewhere else.
+void FillOutside(const Tensor& t, const TensorPlace& place, ::onnx::TensorProto& out) {
+  Tensor empty = t;
+  empty.data = {};
+  FillTensor(empty, out);
+  out.clear_raw_data();
+  out.set_data_location(::onnx::TensorProto::EXTERNAL);
+  AddEntry(out, "location", place.file);
+  AddEntry(out, "offset", std::to_string(place.offset));
+  AddEntry(out, "length", std::to_string(StoredBytes(t.type, t.n_values())));
+}
+
+Status CheckFileName(const std::string& name) {
+  if (IsPlainLocation(name) && name.find('/') == std::string::npos) return Ok();
+  return Error(Code::kInvalidArgument, "data file name " + model::Quoted(name) + " is not a plain name", "name a file");
+}
+
 Error TooLarge(uint64_t bytes) {
   return Error(Code::kLimit, fmt::format("the ONNX message would have {} bytes; it must stay below 2 GiB", bytes),
                "put more of the weights into external data");
@@ -200,32 +217,27 @@ Error TooLarge(uint64_t bytes) {
 }  // namespace
 
 Status WriteModel(const Model& model, const WriteOptions& options, const ByteSink& message, const ByteSink& data) {
-  if (!IsPlainLocation(options.data_name) || options.data_name.find('/') != std::string::npos)
-    return Error(Code::kInvalidArgument, "data file name " + model::Quoted(options.data_name) + " is not a plain name", "name a file");
+  SLM_RETURN_IF_ERROR(CheckFileName(options.data_name));
+  for (const auto& [tensor, place] : options.places) SLM_RETURN_IF_ERROR(CheckFileName(place.file));
   const auto outside = [&](const Tensor& t) {
     return t.type != ElementType::kString && t.data.size() > 0 && t.data.size() >= options.external_from_bytes;
   };
   uint64_t inside = 0;
-  for (const Tensor& t : model.graph.initializers) inside += outside(t) ? 0 : t.data.size();
+  for (const Tensor& t : model.graph.initializers) inside += outside(t) || options.places.contains(t.name) ? 0 : t.data.size();
   if (inside > INT_MAX) return TooLarge(inside);
   ::onnx::ModelProto out;
   FillModel(model, out);
   DataFile file(data);
   for (const Tensor& t : model.graph.initializers) {
     ::onnx::TensorProto& proto = *out.mutable_graph()->add_initializer();
-    if (!outside(t)) {
+    if (const auto known = options.places.find(t.name); known != options.places.end()) {
+      FillOutside(t, known->second, proto);
+    } else if (outside(t)) {
+      SLM_ASSIGN_OR_RETURN(const uint64_t begin, file.Add(t.data));
+      FillOutside(t, {options.data_name, begin}, proto);
+    } else {
       FillTensor(t, proto);
-      continue;
     }
-    Tensor empty = t;
-    empty.data = {};
-    FillTensor(empty, proto);
-    proto.clear_raw_data();
-    SLM_ASSIGN_OR_RETURN(const uint64_t begin, file.Add(t.data));
-    proto.set_data_location(::onnx::TensorProto::EXTERNAL);
-    AddEntry(proto, "location", options.data_name);
-    AddEntry(proto, "offset", std::to_string(begin));
-    AddEntry(proto, "length", std::to_string(t.data.size()));
   }
   if (const size_t bytes = out.ByteSizeLong(); bytes > INT_MAX) return TooLarge(bytes);
   const std::string bytes = out.SerializeAsString();

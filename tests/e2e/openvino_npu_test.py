@@ -152,6 +152,15 @@ class WithAStandIn(Folder):
         (self.folder / "manifest.json").write_text(json.dumps(m))
         self.assertIn("--decode-tokens 4", self.compiled(code=1)[1])
 
+    def test_every_refused_graph_is_reported(self):
+        (self.c / "npu_compile").write_text(STAND_IN.replace('if [ -e "$here/says" ]', 'if [ "${1##*/}" = prefill.onnx ]'))
+        (self.c / "says").write_text("[ERROR] 00:00:00.000 [vpux-compiler] a pass failed\n")
+        got, said = self.compiled(code=1)
+        self.assertEqual([(g["file"], "error" in g) for g in got["graphs"]], [("decode.onnx", False), ("prefill.onnx", True)])
+        self.assertIn("prefill.onnx: the compiler for NPU 4000 says: [vpux-compiler] a pass failed", said)
+        own = json.loads((self.folder / "compiled.json").read_text())
+        self.assertEqual([row["file"] for row in own["targets"]["openvino-npu-4000"]], ["decode.onnx"])
+
     def test_a_limit_of_time(self):
         self.will(sleeps=1)
         error, _ = self.compiled("--limit", 1, code=3)
@@ -215,8 +224,9 @@ class WithTheCompiler(Folder):
     def test_graphs_that_it_refuses(self):
         """A failure of its own, with the form that it takes; and open dimensions: NPUs have none."""
         folder = self.export(TINY / "llama.gguf", "rows", "--weights", "f32", "--chunk", 32)
-        error, said = self.compiled(folder, "3720", code=1)
-        self.assertIn("UnrollPermuteDMA Pass failed", error["error"]["message"])
+        got, said = self.compiled(folder, "3720", code=1)
+        errors = {g["file"]: g["error"]["message"] for g in got["graphs"] if "error" in g}
+        self.assertIn("UnrollPermuteDMA Pass failed", errors["prefill.onnx"])
         self.assertIn("--key-rotation columns", said)
         error, said = self.compiled(TINY / "genai_qwen3/model.onnx", code=1)
         self.assertEqual(error["error"]["code"], "unsupported", said)

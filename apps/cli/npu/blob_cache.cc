@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "compiled_folder.h"
+#include "compiled_record.h"
 #include "environment.h"
 #include "fetch/digest.h"
 #include "fetch/process.h"

@@ -31,9 +31,6 @@ struct Blob {
   std::string why;  // what was wrong with the one that lay there, if it was made anew
 };
 
-// What estimates are, in records and reports.
-inline constexpr const char* kEstimateNote = "of the compiler's cost model: nothing was measured, nothing ran";
-
 // The blob of the ONNX file at `path` for a platform such as "4000", from the folder `cache` or made now. Errors: kUnsupported (the
 // compiler refuses; the nodes that its message is about are named), kLimit (time), kUnavailable (the program does not start), kIo.
 Result<Blob> CompiledBlob(const Io& io, const NpuCompiler& compiler, const std::string& path, const std::string& platform,

@@ -1,15 +1,14 @@
-// See compile_npu.h. The record beside the graphs, compiled.json, is meant to be kept under version control: an export that grew is seen.
+// See compile_npu.h.
 #include "npu/compile_npu.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "base/clock.h"
+#include "compiled_record.h"
 #include "model/hf/folder.h"
 #include "model/json.h"
 #include "model/quoted.h"
@@ -24,8 +23,6 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 using nlohmann::ordered_json;
 
-constexpr const char* kRecordName = "compiled.json";
-constexpr const char* kFormat = "slmkit-compiled";
 constexpr std::string_view kFamily = "openvino-npu-";
 constexpr double kMostGrowth = 1.10;
 
@@ -70,39 +67,6 @@ Result<std::vector<GraphFile>> GraphsOf(const std::string& model) {
   return out;
 }
 
-// A record's document; null when the file is not there.
-Result<json> ReadCompiled(const std::string& path) {
-  std::error_code failed;
-  if (!fs::exists(path, failed)) return json();
-  constexpr size_t kMost = 4 << 20;
-  std::ifstream in(path, std::ios::binary);
-  std::string text(kMost + 1, '\0');
-  in.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<size_t>(in.gcount()));
-  auto parsed = model::ParseJson(text, {.bytes = kMost});
-  if (!parsed.ok()) return parsed.error().At(path);
-  const json& j = parsed.value();
-  if (!j.is_object() || j.value("format", json()) != kFormat || j.value("version", json()) != 1 || !j.contains("targets") ||
-      !j["targets"].is_object())
-    return Error(Code::kCorrupt, path + ": not a record of compiled graphs", "delete it; slm compile writes it anew");
-  return parsed;
-}
-
-json RowsIn(const json& record, const std::string& target) {
-  if (!record.is_object() || !record["targets"].contains(target)) return json::array();
-  return record["targets"][target];
-}
-
-Status WriteCompiled(const std::string& path, const json& before, const std::string& target, const std::vector<CompiledGraph>& graphs,
-                     const Io& io) {
-  ordered_json rows = ordered_json::array();
-  for (const CompiledGraph& g : graphs) rows.push_back(RowOf(g));
-  ordered_json all = before.is_object() ? ordered_json(before["targets"]) : ordered_json::object();
-  all[target] = std::move(rows);
-  const ordered_json document = {{"format", kFormat}, {"version", 1}, {"estimates", kEstimateNote}, {"targets", std::move(all)}};
-  return WriteTextFile(path, document.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n", io);
-}
-
 // Of a graph that the compiler refuses: it fails at some that it takes in another form.
 std::string OtherForm(int tokens) {
   return tokens == 1 ? "slm export --to qdq --decode-tokens 4 writes a decode graph of another size, which the compiler may take"
@@ -115,25 +79,54 @@ std::string Sentence(const CompiledGraph& g) {
                      FormatBytes(g.blob.bytes), estimate);
 }
 
-void Print(Io& io, const NpuRequest& r, const std::vector<CompiledGraph>& graphs, const std::vector<std::string>& grown, double seconds) {
+// What the compiler made of the graphs, and those that it refused, as rows with the error.
+struct Outcome {
+  std::vector<CompiledGraph> graphs;
+  ordered_json refused = ordered_json::array();
+};
+
+ordered_json RowsOf(const std::vector<CompiledGraph>& graphs) {
+  ordered_json rows = ordered_json::array();
+  for (const CompiledGraph& g : graphs) rows.push_back(RowOf(g));
+  return rows;
+}
+
+void Print(Io& io, const NpuRequest& r, const Outcome& o, const std::vector<std::string>& grown, double seconds) {
   if (io.json) {
-    ordered_json rows = ordered_json::array();
-    for (const CompiledGraph& g : graphs) {
-      ordered_json row = RowOf(g);
-      row["blob"] = g.blob.path;
-      row["cached"] = g.blob.cached;
-      row["compile_seconds"] = g.blob.compile_s;
-      row["made_anew"] = g.blob.why.empty() ? ordered_json(nullptr) : ordered_json(g.blob.why);
-      rows.push_back(std::move(row));
+    ordered_json rows = RowsOf(o.graphs);
+    for (size_t i = 0; i < o.graphs.size(); ++i) {
+      const Blob& blob = o.graphs[i].blob;
+      rows[i]["blob"] = blob.path;
+      rows[i]["cached"] = blob.cached;
+      rows[i]["compile_seconds"] = blob.compile_s;
+      rows[i]["made_anew"] = blob.why.empty() ? ordered_json(nullptr) : ordered_json(blob.why);
     }
+    for (const auto& row : o.refused) rows.push_back(row);
     io.PrintJson({{"target", r.target}, {"graphs", std::move(rows)}, {"estimates", kEstimateNote}, {"grown", grown}, {"seconds", seconds}});
     return;
   }
-  for (const CompiledGraph& g : graphs) {
+  for (const CompiledGraph& g : o.graphs) {
     io.Print(g.blob.path + "\n");
     if (!g.blob.why.empty()) io.Note("made anew: " + g.blob.why);
     io.Note(Sentence(g));
   }
+}
+
+// Every graph of a folder, also after one that is refused; of one file a refusal is the error.
+Result<Outcome> CompileAll(Io& io, const NpuRequest& r, const NpuCompiler& compiler, const std::string& platform,
+                           const std::vector<GraphFile>& files) {
+  Outcome o;
+  for (const GraphFile& f : files) {
+    auto blob = CompiledBlob(io, compiler, f.path, platform, r.cache);
+    if (blob.ok()) {
+      o.graphs.push_back({f.file, f.tokens, blob.Take()});
+      continue;
+    }
+    if (blob.error().code() != Code::kUnsupported || f.tokens == 0) return blob.error();
+    const Error error(blob.error().code(), blob.error().message(), OtherForm(f.tokens) + "; " + blob.error().hint());
+    o.refused.push_back(RefusedRow(io, f.file, f.tokens, error));
+  }
+  return o;
 }
 
 }  // namespace
@@ -172,7 +165,7 @@ Result<int> CompileForNpu(Io& io, const NpuRequest& r) {
   SLM_ASSIGN_OR_RETURN(const std::vector<GraphFile> files, GraphsOf(r.model));
   SLM_ASSIGN_OR_RETURN(const NpuCompiler compiler, FindNpuCompiler(r.compiler));
   std::error_code failed;
-  const std::string own = fs::is_directory(r.model, failed) ? r.model + "/" + kRecordName : "";
+  const std::string own = fs::is_directory(r.model, failed) ? r.model + "/" + kCompiledFile : "";
   const std::string base = r.against.empty() ? own : r.against;
   if (!r.against.empty() && !fs::exists(r.against, failed))
     return Error(Code::kNotFound, "--against " + r.against + ": no such file", "name a compiled.json");
@@ -180,20 +173,14 @@ Result<int> CompileForNpu(Io& io, const NpuRequest& r) {
   SLM_ASSIGN_OR_RETURN(const json before, ReadCompiled(own));
   NpuCompiler limited = compiler;
   limited.limit_s = r.limit_s;
-  std::vector<CompiledGraph> graphs;
-  for (const GraphFile& f : files) {
-    auto blob = CompiledBlob(io, limited, f.path, platform, r.cache);
-    if (!blob.ok() && blob.error().code() == Code::kUnsupported && f.tokens > 0)
-      return Error(blob.error().code(), blob.error().message(), OtherForm(f.tokens) + "; " + blob.error().hint());
-    if (!blob.ok()) return blob.error();
-    graphs.push_back({f.file, f.tokens, blob.Take()});
-  }
-  const std::vector<std::string> grown = GrownSince(RowsIn(record, r.target), graphs);
+  SLM_ASSIGN_OR_RETURN(const Outcome o, CompileAll(io, r, limited, platform, files));
+  const std::vector<std::string> grown = GrownSince(RowsIn(record, r.target), o.graphs);
   const bool refused = !grown.empty() && r.growth == Growth::kRefused;
-  if (!own.empty() && !refused) SLM_RETURN_IF_ERROR(WriteCompiled(own, before, r.target, graphs, io));
-  Print(io, r, graphs, grown, static_cast<double>(NowNs() - start_ns) / 1e9);
+  if (!own.empty() && !refused) SLM_RETURN_IF_ERROR(WriteCompiled(own, before, r.target, RowsOf(o.graphs), io));
+  Print(io, r, o, grown, static_cast<double>(NowNs() - start_ns) / 1e9);
   for (const std::string& g : grown) io.Note((refused ? "grew by more than 10 %: " : "accepted: ") + g);
   if (refused) io.Note(base + " stays as it is; --accept-growth takes the new numbers over");
+  if (!o.refused.empty()) return int{kExitFailed};
   return int{refused ? kExitGate : kExitOk};
 }
 

@@ -32,8 +32,8 @@ nlohmann::ordered_json RowOf(const CompiledGraph& g);
 // What of `now` is more than 10 % above the row of the same file in `before`, an array of rows, as sentences. Pure.
 std::vector<std::string> GrownSince(const nlohmann::json& before, const std::vector<CompiledGraph>& now);
 
-// Exit code 3 when something grew. Errors: kInvalidArgument, kUnavailable (no compiler), kUnsupported (refused by it), kLimit, kCorrupt,
-// kIo.
+// Exit code 3 when something grew, 1 when a graph of a folder was refused: each is reported, the others are compiled. Errors:
+// kInvalidArgument, kUnavailable (no compiler), kUnsupported (it refused the one file), kLimit, kCorrupt, kIo.
 Result<int> CompileForNpu(Io& io, const NpuRequest& request);
 
 }  // namespace slm::cli

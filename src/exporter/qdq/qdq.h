@@ -84,4 +84,22 @@ struct StaticModel {
 // kUnsupported naming a node without a form, kInvalidArgument (calls that the context does not hold, a range or matrix that is missing).
 Result<StaticModel> BuildStaticModel(const graph::Graph& g, const StaticOptions& options, const Calibrated& calibrated);
 
+// What a folder of the two graphs needs besides to be a decoder pipeline of ONNX Runtime GenAI.
+struct PipelineFacts {
+  int context = 0, chunk = 0;
+  int pad_token = 0;      // fills a prompt's last chunk: GenAI takes the first one it meets for the prompt's end
+  std::string host_file;  // the safetensors file with the host tensors, and where each begins in it
+  std::map<std::string, uint64_t> offsets;
+};
+struct GenAiPipeline {
+  onnx::Model host;    // kPipelineHost: rows of the tables, the mask, and the cache with the last call's entries in their slots
+  onnx::Model logits;  // kPipelineLogits: what follows the prefix alone; without nodes when there is no prefix
+  std::map<std::string, onnx::TensorPlace> places;  // of initializers of both
+  std::string config;                               // genai_config.json
+};
+inline constexpr const char *kPipelineHost = "genai_host.onnx", *kPipelineLogits = "genai_logits.onnx";
+
+// `built` has a decode graph of one token. Pure. Source: onnxruntime-genai's src/config.h and src/models/decoder_only_pipeline.cpp.
+GenAiPipeline BuildGenAiPipeline(const StaticModel& built, const model::Model& m, const PipelineFacts& facts);
+
 }  // namespace slm::exporter

@@ -1,0 +1,156 @@
+#!/usr/bin/env python3
+"""Folders of slm export --to qdq as decoder pipelines of ONNX Runtime GenAI: the tokens of slm's own host.   pipeline_test.py SLM
+
+Needs the package onnxruntime_genai and an ONNX Runtime for slm; skipped without, a failure with SLM_NEED_ORT=1. SLM_ORT_QNN is the library of
+Qualcomm's provider, whose simulator of the HTP then runs the graphs. Simulated: nothing here says what a device does.
+"""
+import importlib.util
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+SLM = ""
+SOURCE = pathlib.Path(os.environ.get("SLM_SOURCE_DIR", pathlib.Path(__file__).resolve().parents[2]))
+QNN = os.environ.get("SLM_ORT_QNN", "")
+ON_HTP = ("--device", "QNNExecutionProvider", "--no-fallback", "--ep-library", f"QNNExecutionProvider={QNN}", "--ep-option", "backend_type=htp",
+          "--ep-option", "soc_model=60")
+BEGIN, CHUNK, N = 262, 32, 20
+PROMPTS = ("", "x", "The quick brown fox jumps over", "A text of some length: the quick brown fox jumps over the lazy dog and the cat sat on the mat")
+
+
+def worker(folder, provider):
+    """In a process of its own: token lists from stdin, a line of greedy tokens, or of an error, for each; then who ran the graphs' nodes."""
+    import onnxruntime_genai as genai
+    profiles = tempfile.TemporaryDirectory()
+    config = genai.Config(folder)
+    if provider == "cpu":
+        config.clear_providers()
+    else:
+        genai.register_execution_provider_library("QNNExecutionProvider", QNN)
+        config.set_provider_option("QNN", "soc_model", "60")
+    config.overlay(json.dumps({"model": {"decoder": {"session_options": {"enable_profiling": profiles.name + "/p"}}}}))
+    model = genai.Model(config)
+    for prompt in json.loads(sys.stdin.read()):
+        parameters = genai.GeneratorParams(model)
+        parameters.set_search_options(do_sample=False)
+        generator = genai.Generator(model, parameters)
+        try:
+            generator.append_tokens(prompt)
+            out = []
+            while len(out) < N:
+                generator.generate_next_token()
+                out.append(int(generator.get_next_tokens()[0]))
+            print("IDS", json.dumps(out))
+        except RuntimeError as e:
+            print("IDS", json.dumps(str(e)))
+    del generator, parameters, model  # writes the profiles
+    events = [e for path in pathlib.Path(profiles.name).iterdir() for e in json.loads(path.read_text())]
+    print("PROVIDERS", json.dumps(sorted({e["args"]["provider"] for e in events if e.get("cat") == "Node"})))
+
+
+def slm(*words, **more):
+    return subprocess.run([SLM, *map(str, words)], capture_output=True, text=True, timeout=200, **more)
+
+
+class Pipeline(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.temporary = tempfile.TemporaryDirectory()
+        cls.d = pathlib.Path(cls.temporary.name)
+        cls.model = cls.d / "llama"  # the tiny Llama, said to be made for a longer context
+        shutil.copytree(SOURCE / "tests/tiny/models/llama", cls.model)
+        config = json.loads((cls.model / "config.json").read_text())
+        (cls.model / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 512}))
+        for weights in ("f32", "w8", "w4-g32"):
+            calibration = () if weights == "f32" else ("--calib-seqs", 8, "--calib-tokens", 64)
+            made = slm("export", cls.model, "--to", "qdq", "--weights", weights, "-o", cls.d / weights, "--chunk", CHUNK, "--ctx", 160, *calibration)
+            assert made.returncode == 0, made.stderr
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.temporary.cleanup()
+
+    def own(self, folder, prompt, *words):
+        run = slm("run", folder, "--raw", "-p", prompt, "-n", N, "--ids", "--ignore-eos", "--json", *words)
+        self.assertEqual(run.returncode, 0, run.stderr)
+        return json.loads(run.stdout.splitlines()[-1])["ids"]
+
+    def tokens(self, prompt):
+        run = slm("tokenize", self.model, "--json", "--no-special", input=prompt)
+        self.assertEqual(run.returncode, 0, run.stderr)
+        return json.loads(run.stdout)["ids"]
+
+    def genai(self, folder, provider, prompts):
+        run = subprocess.run([sys.executable, __file__, "--worker", folder, provider], input=json.dumps(prompts), capture_output=True, text=True,
+                             timeout=300)
+        lines = [line.split(" ", 1) for line in run.stdout.splitlines() if line.startswith(("IDS ", "PROVIDERS "))]
+        found = [json.loads(value) for _, value in lines]
+        self.assertEqual(len(found), len(prompts) + 1, run.stdout + run.stderr)
+        # What the provider leaves to the CPU would be no proof of anything.
+        self.assertEqual(found.pop(), ["CPUExecutionProvider" if provider == "cpu" else "QNNExecutionProvider"])
+        return found
+
+    def check(self, weights, provider, *words):
+        folder = self.d / weights
+        front, prompts = ([], PROMPTS[1:]) if weights == "f32" else ([BEGIN], PROMPTS)
+        ids = [front + self.tokens(p) for p in prompts]
+        self.assertGreater(len(ids[-1]), 2 * CHUNK)
+        for prompt, got in zip(prompts, self.genai(folder, provider, ids)):
+            with self.subTest(weights, prompt=prompt):
+                self.assertEqual(got, self.own(folder, prompt, *words))
+
+    def test_tokens_on_the_cpu(self):
+        for weights in ("f32", "w8", "w4-g32"):
+            self.check(weights, "cpu")
+
+    @unittest.skipUnless(QNN, "needs Qualcomm's provider: ./dev ort qnn")
+    def test_tokens_on_the_simulator(self):
+        for weights in ("w8", "w4-g32"):
+            self.check(weights, "qnn", *ON_HTP)
+
+    def test_another_first_token_is_an_error(self):
+        self.assertIn(f"a_prompt_must_begin_with_token_{BEGIN}", self.genai(self.d / "w8", "cpu", [[BEGIN, 5], [5, 6, 7]])[1])
+
+    def test_whole_chunks(self):
+        """Prompts that end at a chunk's end, and one token before and after."""
+        ids = [BEGIN] + [(37 * i) % 199 + 1 for i in range(2 * CHUNK + 1)]
+        lengths = (CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK)
+        text = {n: self.genai(self.d / "w8", "cpu", [ids[:n]])[0] for n in lengths}
+        for n, got in text.items():
+            from static_folder import Host
+            host, want = Host(self.d / "w8"), []
+            row = host.feed(host.begin(ids[:n]))[-1]
+            while len(want) < N:
+                want.append(int(row.argmax()))
+                row = host.feed([want[-1]])[-1]
+            self.assertEqual(got, want, n)
+
+    def test_the_token_that_fills_a_chunk(self):
+        """GenAI takes it for a prompt's end: none that begins or ends a text."""
+        config = json.loads((self.d / "w8/genai_config.json").read_text())["model"]
+        self.assertNotIn(config["pad_token_id"], (BEGIN, 263))
+        self.assertLess(config["pad_token_id"], config["vocab_size"])
+
+    def test_another_form_has_none(self):
+        made = slm("export", self.model, "--to", "qdq", "--weights", "f32", "-o", self.d / "four", "--chunk", CHUNK, "--ctx", 64, "--decode-tokens", 4)
+        self.assertEqual(made.returncode, 0, made.stderr)
+        self.assertIn("no genai_config.json", made.stderr)
+        self.assertFalse((self.d / "four/genai_config.json").exists())
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "--worker":
+        worker(*sys.argv[2:])
+        sys.exit()
+    SLM = sys.argv.pop(1)
+    missing = [m for m in ("numpy", "onnxruntime", "onnxruntime_genai") if importlib.util.find_spec(m) is None]
+    found = json.loads(slm("devices", "--json").stdout)["backends"]
+    if missing or all(b["backend"] != "ort" for b in found):
+        print("needs ONNX Runtime (./dev ort) and the packages", *missing, file=sys.stderr)
+        sys.exit(1 if os.environ.get("SLM_NEED_ORT") else 77)
+    unittest.main()
