@@ -43,6 +43,7 @@ struct Recipe {
   // Types that each matrix of the layers may have: chosen by sensitivity under bpw and body_bpw (allocation/allocation.h), in place of
   // `body` with its stand-ins and picks. Empty: `body`.
   std::vector<DType> types = {};
+  bool measures_vocabulary = false;  // embedding and head have their types chosen with those of the layers, in place of `head`
   bool body_bpw_is_wish = true;    // where no types keep to body_bpw they are the smallest; else that is an error
   std::optional<double> most_kld;  // the smallest types that are expected to keep to it; without: bpw and body_bpw are the budget
   int measured_sequences = 12;     // of the text; nothing is fitted to the last quarter, on which errors are judged
@@ -90,6 +91,7 @@ struct Choice {
   DType dtype = DType::kF32;
   bool is_body = false;  // a matrix of a layer
   int layer = -1;        // -1: of none
+  bool is_vocabulary = false;  // embedding or head
 };
 
 struct Plan {

@@ -181,19 +181,19 @@ void RowTile::MoveToGrid(int64_t row, int64_t begin, int64_t n, const Grid& from
 QuadraticForm RowTile::FormAt(int64_t row, int64_t begin, int64_t n, const float* t, const float* one, double s, double m) const {
   QuadraticForm q;
   const float* g = At(g_, row) + begin;
+  float ht[256] = {}, ho[256] = {};  // H is symmetric: its rows are added, which many lanes do at once, in place of a sum a row
+  for (int64_t j = 0; j < n; ++j) {
+    const float* h = h_.step_h(begin + j) + begin % h_.step();
+    AddScaled(ht, h, t[j], n);
+    AddScaled(ho, h, one[j], n);
+  }
   for (int64_t i = 0; i < n; ++i) {
-    const float* h = h_.step_h(begin + i) + begin % h_.step();
-    float ht = 0, ho = 0;
-    for (int64_t j = 0; j < n; ++j) {
-      ht += h[j] * t[j];
-      ho += h[j] * one[j];
-    }
     const double ti = static_cast<double>(t[i]), oi = static_cast<double>(one[i]), gi = static_cast<double>(g[i]);
     q.tb += ti * gi;
     q.ob += oi * gi;
-    q.tt += ti * static_cast<double>(ht);
-    q.to += ti * static_cast<double>(ho);
-    q.oo += oi * static_cast<double>(ho);
+    q.tt += ti * static_cast<double>(ht[i]);
+    q.to += ti * static_cast<double>(ho[i]);
+    q.oo += oi * static_cast<double>(ho[i]);
   }
   q.tb += s * q.tt + m * q.to;
   q.ob += s * q.to + m * q.oo;
