@@ -296,7 +296,8 @@ Body DeclareQuantize(CLI::App& app, Io& io) {
          "--ranges", o->ranges,
          "of static activations, without tokens that act as sinks (default: minmax); measured: what gives the layer the least error")
       ->check(CLI::IsMember({"minmax", "percentile", "mse", "entropy", "measured"}));
-  app.add_option("--head", o->head, "type of embedding and head (default: by sensitivity with --bpw or --max-kld when calibrated; else q8_0)")
+  app.add_option("--head", o->head,
+                 "type of embedding and head (default: by sensitivity with --bpw or --max-kld when calibrated; else q8_0)")
       ->check(CLI::IsMember(TypeNames(Listed::kAll)));
   app.add_option("--search", o->search, "rtn: scales from the range; refit: searched for the least square error (default)")
       ->check(CLI::IsMember({"rtn", "refit"}));

@@ -36,14 +36,12 @@ struct Options {
   }
   uint64_t LeastBytes() const {
     uint64_t sum = 0;
-    for (const TypeOptions& o : of)
-      sum += std::min_element(o.begin(), o.end(), [](auto& a, auto& b) { return a.bytes < b.bytes; })->bytes;
+    for (const TypeOptions& o : of) sum += std::min_element(o.begin(), o.end(), [](auto& a, auto& b) { return a.bytes < b.bytes; })->bytes;
     return sum;
   }
   uint64_t MostBytes() const {
     uint64_t sum = 0;
-    for (const TypeOptions& o : of)
-      sum += std::max_element(o.begin(), o.end(), [](auto& a, auto& b) { return a.bytes < b.bytes; })->bytes;
+    for (const TypeOptions& o : of) sum += std::max_element(o.begin(), o.end(), [](auto& a, auto& b) { return a.bytes < b.bytes; })->bytes;
     return sum;
   }
 };
@@ -195,8 +193,7 @@ std::vector<ExpectedPoint> ExpectedCurve(const Sensitivities& sensitivities, con
   const uint64_t range = problem.body.MostBytes() + problem.vocabulary.MostBytes() - least;
   std::vector<ExpectedPoint> points;
   for (int i = 0; i < kPoints; ++i) {
-    const auto found =
-        LeastLoss(problem, {std::numeric_limits<uint64_t>::max(), least + range * static_cast<uint64_t>(i) / (kPoints - 1)});
+    const auto found = LeastLoss(problem, {std::numeric_limits<uint64_t>::max(), least + range * static_cast<uint64_t>(i) / (kPoints - 1)});
     if (found.ok()) points.push_back(PointOf(problem.parts, found.value()));
   }
   return points;

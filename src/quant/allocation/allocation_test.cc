@@ -40,8 +40,11 @@ Case MakeCase(unsigned seed, size_t n_vocabulary = 0) {
   c.tensors[7].dims = {256};
   for (size_t i = 0; i < 8; ++i) {
     const bool body = i < 5, vocabulary = i == 5 || i == 6;
-    c.plan.choices.push_back(
-        {&c.tensors[i], body ? DType::kQ4_1 : vocabulary ? DType::kQ8_0 : DType::kF32, body, body ? 0 : -1, vocabulary});
+    c.plan.choices.push_back({&c.tensors[i],
+                              body         ? DType::kQ4_1
+                              : vocabulary ? DType::kQ8_0
+                                           : DType::kF32,
+                              body, body ? 0 : -1, vocabulary});
     if (i >= 5 + n_vocabulary) continue;
     MatrixSensitivity one{.tensor = &c.tensors[i], .layer = body ? 0 : -1, .kld = std::pow(10, -2 * uniform()), .errors = {}};
     for (const DType t : c.sensitivities.types) {

@@ -164,8 +164,7 @@ Result<std::vector<double>> MeanDivergences(const model::Model& m, const Machine
       for (int64_t i = mine.begin; i < mine.end; ++i) {
         sums.Open(static_cast<size_t>(i), z.Row(i), n_rows, &p);
         for (int64_t h = 0; h < n_heads; ++h)
-          for (int64_t v = 0; v < n_rows; ++v)
-            d.Row(i * n_changes + heads[static_cast<size_t>(h)])[v] += d_head.Row(i * n_heads + h)[v];
+          for (int64_t v = 0; v < n_rows; ++v) d.Row(i * n_changes + heads[static_cast<size_t>(h)])[v] += d_head.Row(i * n_heads + h)[v];
         for (int64_t c = 0; c < n_changes; ++c)
           sums.Add(static_cast<size_t>(i), static_cast<size_t>(c), z.Row(i), d.Row(i * n_changes + c), p);
       }

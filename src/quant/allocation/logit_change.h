@@ -1,8 +1,9 @@
 // How far changes of the hidden states behind the last layer, or of the head, move the next token's distribution: the mean KLD.
 //
 // With p the float distribution and d the change of the logits, KLD = log E_p[e^d] - E_p[d], where d is the head times the change of the
-// normed state, and the change of the head times the changed state: small changes lose no digits. (Half the variance of d, the same to second order, was ten times too much for the few
-// tokens that a change of a layer moves far.) The head is read a part of the vocabulary at a time: it never is in memory in f32.
+// normed state, and the change of the head times the changed state: small changes lose no digits. (Half the variance of d, the same to
+// second order, was ten times too much for the few tokens that a change of a layer moves far.) The head is read a part of the vocabulary at
+// a time: it never is in memory in f32.
 #pragma once
 #include <cstdint>
 #include <functional>

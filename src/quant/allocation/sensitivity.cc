@@ -269,10 +269,10 @@ class Measurement {
   std::set<const Tensor*> allocated_;
   graph::Graph decoder_;
   int longest_ = 0;
-  std::vector<HiddenStates> streams_;               // of the float model
+  std::vector<HiddenStates> streams_;  // of the float model
   // The prefixes as they are when one part alone is coarse: the embedding if it is measured, then layer by layer.
   std::vector<std::vector<HiddenStates>> changes_;
-  std::vector<HiddenStates> together_;              // when all are
+  std::vector<HiddenStates> together_;  // when all are
   std::vector<InputStatistics> fitted_, judged_;
   std::map<const Tensor*, size_t> input_of_;
   Sensitivities found_;
@@ -303,8 +303,8 @@ uint64_t SensitivityBytes(const model::Model& m, const Recipe& recipe, const Cal
   const int64_t longest = text.longest(), e = m.config.d_model, prefix = (n_sequences + 3) / 4 * recipe.followed_tokens;
   const int64_t q = int64_t{m.config.n_heads} * m.config.head_dim, f = m.config.d_ff, widest = std::max({e, f, q});
   const int64_t followed = 4 * e * prefix * (m.config.n_layers + 5);
-  // As calibration; with the second moments of the judged sequences, both packed; and the followed text.
-  const int64_t more = 4 * (2 * e * e + q * q + f * f) + 8 * widest * widest + followed;
+  // As calibration; with the second moments of the judged sequences, those of one input packed; and the followed text.
+  const int64_t more = 4 * (2 * e * e + q * q + f * f) + 4 * widest * widest + followed;
   return CalibrationBytes(m, recipe, n_sequences * longest, longest, n_threads) + static_cast<uint64_t>(more) +
          DivergenceBytes(m, prefix / 2, m.config.n_layers + 3) + VocabularySensitivity::BytesOf(m, longest);
 }
