@@ -105,12 +105,12 @@ Status LayerCandidates::RoundAll(Codes codes, Candidate* c) const {
       if (!setup_.IsRounded(t) || seen_.input_of.at(t.tensor) != input) continue;
       SLM_RETURN_IF_ERROR(setup_.GoOn());
       SLM_ASSIGN_OR_RETURN(c->rounded[t.tensor], rounder.Round(t, setup_.task.matrices.at(t.tensor), codes));
-      if (!setup_.reads_stored()) t.values = {};
+      if (!setup_.reads_stored()) t.values = std::vector<float>();  // not {}, which keeps the memory
     }
   }
   SLM_RETURN_IF_ERROR(JudgeRanges(c));
   if (!setup_.reads_stored())
-    for (auto& [tensor, rounded] : c->rounded) rounded.values = {};
+    for (auto& [tensor, rounded] : c->rounded) rounded.values = std::vector<float>();
   return Ok();
 }
 
