@@ -80,6 +80,7 @@ Result<quant::Recipe> WithTypes(const QuantizeOptions& o, quant::Recipe r) {
   if (r.types.empty()) return r;  // --type f16
   if (o.gate.max_kld && !is_named && !has_budget) r.most_kld = o.gate.max_kld;
   if (o.body_bpw < 0 && (o.bpw > 0 || r.most_kld)) r.body_bpw = 0;  // the usual limit is no budget of its own
+  r.measures_vocabulary = o.head.empty() && (o.bpw > 0 || r.most_kld);
   return r;
 }
 
@@ -295,7 +296,9 @@ Body DeclareQuantize(CLI::App& app, Io& io) {
          "--ranges", o->ranges,
          "of static activations, without tokens that act as sinks (default: minmax); measured: what gives the layer the least error")
       ->check(CLI::IsMember({"minmax", "percentile", "mse", "entropy", "measured"}));
-  app.add_option("--head", o->head, "type of embedding and head (default: q8_0)")->check(CLI::IsMember(TypeNames(Listed::kAll)));
+  app.add_option("--head", o->head,
+                 "type of embedding and head (default: by sensitivity with --bpw or --max-kld when calibrated; else q8_0)")
+      ->check(CLI::IsMember(TypeNames(Listed::kAll)));
   app.add_option("--search", o->search, "rtn: scales from the range; refit: searched for the least square error (default)")
       ->check(CLI::IsMember({"rtn", "refit"}));
   app.add_option("--bpw", o->bpw, "budget, bits per weight of all tensors; when calibrated, types are chosen by sensitivity under it")

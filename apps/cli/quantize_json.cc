@@ -49,7 +49,7 @@ ordered_json RecipeJson(const quant::Recipe& r) {
   }
   return {{"recipe", r.name},
           {"type", r.allocates() ? "measured" : LowerName(r.body)},
-          {"head", LowerName(r.head)},
+          {"head", r.allocates() && r.measures_vocabulary ? "measured" : LowerName(r.head)},
           {"search", r.search == quant::Search::kRefit ? "refit" : "rtn"},
           {"budget_bpw", r.bpw > 0 ? ordered_json(r.bpw) : ordered_json(nullptr)},
           {"body_bpw_limit", r.body_bpw > 0 ? ordered_json(r.body_bpw) : ordered_json(nullptr)},

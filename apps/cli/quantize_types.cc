@@ -27,6 +27,14 @@ std::map<DType, int> CountsOf(const quant::Plan& plan) {
   return counts;
 }
 
+// Embedding and head where their types were chosen, too.
+std::map<std::string, DType> VocabularyOf(const quant::Plan& plan) {
+  std::map<std::string, DType> types;
+  for (const quant::Choice& c : plan.choices)
+    if (c.is_vocabulary && plan.recipe.measures_vocabulary) types[c.tensor->name] = c.dtype;
+  return types;
+}
+
 ordered_json PointJson(const quant::ExpectedPoint& p) { return {{"body_bpw", p.body_bpw}, {"bytes", p.bytes}, {"kld", p.kld}}; }
 
 }  // namespace
@@ -80,7 +88,10 @@ std::vector<std::string> GridNotes(const quant::Sensitivities& s) {
 std::string TypesText(const quant::Plan& plan, const Try& chosen) {
   std::string text;
   for (const auto& [dtype, n] : CountsOf(plan)) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", n, LowerName(dtype));
-  return fmt::format("types by sensitivity: {}; expected KLD of the layers {:.6f}", text, chosen.expected.kld);
+  const auto vocabulary = VocabularyOf(plan);
+  for (const auto& [name, dtype] : vocabulary) text += fmt::format("; {} {}", name, LowerName(dtype));
+  return fmt::format("types by sensitivity: {}; expected KLD{} {:.6f}", text, vocabulary.empty() ? " of the layers" : "",
+                     chosen.expected.kld);
 }
 
 std::string TryText(size_t number, const Try& one, double most_kld) {
@@ -93,6 +104,8 @@ ordered_json AllocationJson(const quant::Sensitivities& s, const quant::Plan& pl
   ordered_json j;
   j["types"] = ordered_json::object();
   for (const auto& [dtype, n] : CountsOf(plan)) j["types"][LowerName(dtype)] = n;
+  j["vocabulary"] = ordered_json::object();
+  for (const auto& [name, dtype] : VocabularyOf(plan)) j["vocabulary"][name] = LowerName(dtype);
   j["together"] = s.together;
   j["tokens"] = s.tokens;
   j["expected"] = PointJson(tries.back().expected);

@@ -30,13 +30,13 @@ Result<Try> ChooseTypes(const quant::Sensitivities& sensitivities, std::span<con
 
 // What the measurement says about the source: matrices whose values lie on the grid of a type already.
 std::vector<std::string> GridNotes(const quant::Sensitivities& sensitivities);
-// "types by sensitivity: 12 q5_0, 3 q4_0; expected KLD of the layers 0.0012"
+// "types by sensitivity: 12 q5_0, 3 q4_0; token_embd.weight q8_0; expected KLD 0.0012"
 std::string TypesText(const quant::Plan& plan, const Try& chosen);
 
 // "try 1: 4.83 bits in the layers, expected KLD 0.0480, measured 0.0512: missed"
 std::string TryText(size_t number, const Try& one, double most_kld);
 
-// {types, together, tokens, expected, curve, tries}
+// {types, vocabulary, together, tokens, expected, curve, tries}
 nlohmann::ordered_json AllocationJson(const quant::Sensitivities& sensitivities, const quant::Plan& plan, std::span<const Try> tries);
 // Of the tensor, {kld, errors: {type: error}, loss}; null when its type was not chosen by sensitivity.
 nlohmann::ordered_json SensitivityJson(const quant::Sensitivities& sensitivities, const quant::Choice& choice);

@@ -73,7 +73,7 @@ class Walk final : public Calibration {
   }
 
  private:
-  bool reads_stored() const { return setup_.task.recipe.inputs == LayerInputs::kStored; }
+  bool reads_stored() const { return setup_.reads_stored(); }
 
   // Moves sequences through the layer of `runner`.
   Status Through(BlockRunner& runner, std::vector<HiddenStates>& sequences) const {
@@ -169,7 +169,7 @@ class Walk final : public Calibration {
       for (int64_t j = 0; j < t.width; ++j) t.values[static_cast<size_t>(r * t.width + j)] += shift.Row(r)[j] / m.config.residual_scale;
     t.fold.clear();  // the statistics are of the input as the stored layer has it
     const InputStatistics own = joint.Leading(t.width);
-    Rounder rounder(setup_.machine, own, candidates.RoundingFor(Codes::kMoved));
+    Rounder rounder(setup_.machine, own, candidates.Rounding());
     auto rounded = rounder.Round(t, setup_.task.matrices.at(down));
     if (!rounded.ok()) return Ok();  // beyond its type's range: the layer is whole without
     c.rounded[down] = rounded.Take();

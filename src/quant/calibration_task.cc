@@ -34,18 +34,18 @@ uint64_t CalibrationBytes(const Model& m, const Recipe& recipe, int64_t tokens, 
   const bool stored = recipe.inputs == LayerInputs::kStored;
   const int64_t streams = 4 * e * ((stored ? 2 : 1) * tokens + 2 * recipe.gate_sequences * longest);
   const int64_t activations = 4 * longest * (4 * e + 4 * (q + 2 * kv) + 4 * f) + 4 * longest * 2 * kv + int64_t{n_threads} * (1 << 20);
-  // GPTQ: the moments after a fold, what they are factored in, and codes and grids of the widest matrix.
+  // GPTQ: what the moments are factored in, and codes and grids of the widest matrix. Else the moments packed for products.
   const int64_t largest = std::max({e * f, e * q, e * kv}) * 2;
-  const int64_t gptq =
-      recipe.gptq || recipe.signround ? 4 * widest * widest + static_cast<int64_t>(GptqBytes(0, widest, n_threads)) + 2 * largest : 0;
-  // Of two candidates the weights and the values as rounded, and one of them packed for the forward pass; the second moments packed for
-  // products; the parts of a matrix that errors are summed over.
+  const int64_t codes =
+      recipe.gptq || recipe.signround ? static_cast<int64_t>(GptqBytes(0, widest, n_threads)) + 2 * largest : 4 * widest * widest;
+  // Of the candidate in work the weights and the values as rounded, and these packed for the forward pass; where layers read what is stored
+  // the same of the best one so far, which is but its bytes elsewhere; the parts of a matrix that errors are summed over.
+  const int64_t candidates = stored ? 5 * layer : 3 * layer;
   const int64_t shift = stored ? layer + 4 * ((f + e) * (f + e) + 2 * f * f + 4 * e * f + (f + e) * longest) : 0;
   // Signed gradients: of 512 rows places, factors, changes and products, and the moments once more.
-  const int64_t moved = recipe.signround ? 4 * widest * widest + 512 * 18 * widest : 0;
+  const int64_t moved = recipe.signround ? 8 * widest * widest + 512 * 18 * widest : 0;
   const int64_t samples = recipe.smooth ? 4 * kSampleTokens * (2 * e + q + f) : 0;
-  return static_cast<uint64_t>(moved + samples + shift + streams + activations + 5 * layer + second + 4 * widest * widest +
-                               8 * widest * 1024 + gptq);
+  return static_cast<uint64_t>(moved + samples + shift + streams + activations + candidates + second + 8 * widest * 1024 + codes);
 }
 
 }  // namespace slm::quant

@@ -65,15 +65,15 @@ void Curvature::SetOrder(const std::vector<double>& diagonal, const BlockForm& f
 }
 
 // R is the factor of the matrix in reverse order, read backwards: L of J H J gives R = J L J.
-bool Curvature::Factor(const float* h, int64_t stride, ThreadTeam& team) {
+bool Curvature::Factor(const Moments& moments, ThreadTeam& team) {
   const auto n = static_cast<size_t>(k_);
   std::vector<double> a(n * n);
   auto fill = [&](int thread, int n_threads) {
     const Range mine = SplitRange(k_, kPanel, thread, n_threads);
     for (int64_t i = mine.begin; i < mine.end; ++i) {
       double* to = a.data() + i * k_;
-      const float* from = h + order_[static_cast<size_t>(k_ - 1 - i)] * stride;
-      for (int64_t j = 0; j < i; ++j) to[j] = static_cast<double>(from[order_[static_cast<size_t>(k_ - 1 - j)]]);
+      const int64_t row = order_[static_cast<size_t>(k_ - 1 - i)];
+      for (int64_t j = 0; j < i; ++j) to[j] = static_cast<double>(moments.At(row, order_[static_cast<size_t>(k_ - 1 - j)]));
       to[i] = live_[static_cast<size_t>(k_ - 1 - i)] + added_;
     }
   };
@@ -103,17 +103,17 @@ bool Curvature::Factor(const float* h, int64_t stride, ThreadTeam& team) {
   return true;
 }
 
-void Curvature::PackH(const float* h, int64_t stride, ThreadTeam& team) {
+void Curvature::PackH(const Moments& moments, ThreadTeam& team) {
   h_ = AlignedFloats(padded_ * padded_);
   step_h_ = AlignedFloats((k_ + step_) * step_);
   diagonal_.resize(static_cast<size_t>(k_));
   auto pack = [&](int thread, int n_threads) {
     const Range mine = SplitRange(k_, kPanel, thread, n_threads);
     for (int64_t j = mine.begin; j < mine.end; ++j) {
-      const float* from = h + order_[static_cast<size_t>(j)] * stride;
+      const int64_t row = order_[static_cast<size_t>(j)];
       diagonal_[static_cast<size_t>(j)] = static_cast<float>(live_[static_cast<size_t>(j)] + added_);
       for (int64_t k = 0; k < k_; ++k) {
-        const float v = k == j ? diagonal_[static_cast<size_t>(j)] : from[order_[static_cast<size_t>(k)]];
+        const float v = k == j ? diagonal_[static_cast<size_t>(j)] : moments.At(row, order_[static_cast<size_t>(k)]);
         h_.get()[(k / kPanel * padded_ + j) * kPanel + k % kPanel] = v;
         if (k / step_ == j / step_) step_h_.get()[j * step_ + k % step_] = v;
       }
@@ -127,12 +127,13 @@ Result<Curvature> Curvature::Create(const float* h, int64_t k, int64_t stride, c
   if (k <= 0 || k % form.width() != 0)
     return Error(Code::kInvalidArgument, fmt::format("{} columns are no whole number of blocks of {}", k, form.width()),
                  "choose a type or a group size that divides the width");
+  const Moments moments{h, stride, options.fold};
   std::vector<double> diagonal;
   double mean = 0;
   for (int64_t i = 0; i < k; ++i) {
     double sum = 0;  // one look at every value: NaN and infinity survive the sum
-    for (int64_t j = 0; j < k; ++j) sum += std::abs(static_cast<double>(h[i * stride + j]));
-    diagonal.push_back(static_cast<double>(h[i * stride + i]));
+    for (int64_t j = 0; j < k; ++j) sum += std::abs(static_cast<double>(moments.At(i, j)));
+    diagonal.push_back(static_cast<double>(moments.At(i, i)));
     mean += diagonal.back() / static_cast<double>(k);
     if (!std::isfinite(sum) || diagonal.back() < 0)
       return Error(Code::kCorrupt, fmt::format("the second moments of channel {} are NaN, infinite or negative", i),
@@ -151,8 +152,8 @@ Result<Curvature> Curvature::Create(const float* h, int64_t k, int64_t stride, c
   }
   for (c.damping_ = options.damping; c.damping_ <= kMostDamping; c.damping_ += std::max(options.damping, kDampingStep)) {
     c.added_ = c.damping_ * mean;
-    if (!c.Factor(h, stride, team)) continue;
-    c.PackH(h, stride, team);
+    if (!c.Factor(moments, team)) continue;
+    c.PackH(moments, team);
     return c;
   }
   return Error(Code::kCorrupt, "the second moments are not positive semidefinite", "report this: it is an error of the calibration");

@@ -88,26 +88,30 @@ Result<Candidate> LayerCandidates::Folded(Codes codes, FoldRule rule) const {
   return c;
 }
 
-RoundingOptions LayerCandidates::RoundingFor(Codes codes) const {
+RoundingOptions LayerCandidates::Rounding() const {
   const Recipe& r = setup_.task.recipe;
   return {.search = r.search,
           .weighted = r.weighted,
-          .gptq = codes == Codes::kMoved && r.gptq,
-          .signround = codes == Codes::kMoved && r.signround,
+          .gptq = r.gptq,
+          .signround = r.signround,
           .signround_steps = r.signround_steps,
           .damping = r.damping};
 }
 
 Status LayerCandidates::RoundAll(Codes codes, Candidate* c) const {
   for (size_t input = 0; input < seen_.statistics.size(); ++input) {
-    Rounder rounder(setup_.machine, seen_.statistics[input], RoundingFor(codes));
-    for (const LayerTensor& t : c->weights.tensors()) {
+    Rounder rounder(setup_.machine, seen_.statistics[input], Rounding());
+    for (LayerTensor& t : c->weights.tensors()) {
       if (!setup_.IsRounded(t) || seen_.input_of.at(t.tensor) != input) continue;
       SLM_RETURN_IF_ERROR(setup_.GoOn());
-      SLM_ASSIGN_OR_RETURN(c->rounded[t.tensor], rounder.Round(t, setup_.task.matrices.at(t.tensor)));
+      SLM_ASSIGN_OR_RETURN(c->rounded[t.tensor], rounder.Round(t, setup_.task.matrices.at(t.tensor), codes));
+      if (!setup_.reads_stored()) t.values = std::vector<float>();  // not {}, which keeps the memory
     }
   }
-  return JudgeRanges(c);
+  SLM_RETURN_IF_ERROR(JudgeRanges(c));
+  if (!setup_.reads_stored())
+    for (auto& [tensor, rounded] : c->rounded) rounded.values = std::vector<float>();
+  return Ok();
 }
 
 // What the products of `c` read, as integers.

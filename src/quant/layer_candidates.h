@@ -26,6 +26,7 @@ struct CalibrationSetup {
 
   Status GoOn() const { return cancelled && cancelled() ? Status(Error(Code::kCancelled, "interrupted")) : Ok(); }
   bool moves_codes() const { return task.recipe.gptq || task.recipe.signround; }  // not each weight for itself
+  bool reads_stored() const { return task.recipe.inputs == LayerInputs::kStored; }
   bool rounds_inputs() const { return task.inputs != backend::InputRounding::kNone; }
   // A matrix that calibration may change: not one that is copied as it is.
   bool IsRounded(const LayerTensor& t) const { return task.matrices.contains(t.tensor); }
@@ -41,7 +42,8 @@ struct ObservedLayer {
   std::map<const model::Tensor*, size_t> input_of;
 };
 
-// A layer as it would be stored.
+// A layer as it would be stored. Unless layers read what those before them store, matrices have neither values nor rounded values once it
+// was judged: a layer in f32 may be a gigabyte.
 struct Candidate {
   LayerWeights weights;
   std::map<const model::Tensor*, Rounded> rounded;
@@ -51,7 +53,6 @@ struct Candidate {
   double error = 0;
 };
 
-enum class Codes : uint8_t { kNearest, kMoved };  // kMoved: by what the recipe has of error feedback and signed gradients
 enum class FoldRule : uint8_t { kAwq, kSmooth };
 
 // Both outlive it.
@@ -61,7 +62,7 @@ class LayerCandidates {
 
   Result<Candidate> Plain(Codes codes) const;
   Result<Candidate> Folded(Codes codes, FoldRule rule) const;
-  RoundingOptions RoundingFor(Codes codes) const;
+  RoundingOptions Rounding() const;
   // The error of the layer's output on the sequences that judge.
   Status Judge(Candidate* c) const;
   // The layer as `c` stores it; `c` outlives the runner.

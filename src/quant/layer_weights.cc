@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "quant/stored_form.h"
@@ -15,6 +16,25 @@ constexpr Role kMatrixAndVectorRoles[] = {Role::kAttnNorm, Role::kQ,        Role
                                           Role::kOBias,    Role::kFfnNorm,  Role::kGate,   Role::kUp,      Role::kGateUp,
                                           Role::kDown,     Role::kGateBias, Role::kUpBias, Role::kDownBias};
 }  // namespace
+
+std::vector<float> SomeRows(std::span<const float> values, int64_t rows, int64_t width, int64_t n) {
+  n = std::min(rows, n);
+  std::vector<float> out(static_cast<size_t>(n * width));
+  for (int64_t i = 0; i < n; ++i) {
+    const float* row = values.data() + i * rows / n * width;
+    std::copy(row, row + width, out.data() + i * width);
+  }
+  return out;
+}
+LayerTensor SomeRows(const LayerTensor& t, int64_t n) {
+  return {.role = t.role,
+          .tensor = t.tensor,
+          .rows = std::min(t.rows, n),
+          .width = t.width,
+          .values = SomeRows(t.values, t.rows, t.width, n),
+          .is_changed = t.is_changed,
+          .fold = t.fold};
+}
 
 Result<LayerWeights> LayerWeights::Read(const model::Model& m, int layer, VectorTypes vectors) {
   LayerWeights w;

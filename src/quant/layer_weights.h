@@ -18,6 +18,11 @@ struct LayerTensor {
   bool is_matrix() const { return tensor->dims.size() == 2; }
 };
 
+// `n` of the `rows` rows of `values` [rows, width], spread evenly; all where there are no more.
+std::vector<float> SomeRows(std::span<const float> values, int64_t rows, int64_t width, int64_t n);
+// The same of `t`.
+LayerTensor SomeRows(const LayerTensor& t, int64_t n);
+
 // Places where factors can go. Every one leaves what the layer computes as it is.
 enum class FoldPlace : uint8_t {
   kAttentionInput,  // attention norm -> q, k, v

@@ -80,7 +80,7 @@ class Planner {
     for (const Choice& c : plan_.choices) {
       const int64_t width = c.tensor->dims.back();
       const auto fits = [&](DType t) { return width % Info(t).block == 0; };
-      if (IsAllocated(c) && std::none_of(plan_.recipe.types.begin(), plan_.recipe.types.end(), fits))
+      if (IsAllocated(c, plan_.recipe) && std::none_of(plan_.recipe.types.begin(), plan_.recipe.types.end(), fits))
         return Error(Code::kInvalidArgument,
                      fmt::format("{}: its width {} does not divide into the blocks of any type to choose", c.tensor->name, width),
                      "name one with blocks of 32 too: q4_0, q4_1, q5_0, q5_1 or q8_0");
@@ -91,7 +91,7 @@ class Planner {
   Status CheckSmallest() const {
     Plan smallest = plan_;
     for (Choice& c : smallest.choices) {
-      if (!IsAllocated(c)) continue;
+      if (!IsAllocated(c, plan_.recipe)) continue;
       c.dtype = DType::kF32;
       for (const DType t : plan_.recipe.types)
         if (c.tensor->dims.back() % Info(t).block == 0 && Bits(t) < Bits(c.dtype)) c.dtype = t;
@@ -140,7 +140,7 @@ class Planner {
           KeepsValues(t.dtype, DType::kQ4_0, plan_.recipe) ? "--type q4_0 keeps its values; --requantize accepts the loss"
                                                            : "quantize the float model, or accept the loss with --requantize");
     if (dtype != wanted) ++fallbacks_[body && plan_.recipe.allocates() ? Unfit(t, dtype) : StandIn(t, dtype, wanted)];
-    plan_.choices.push_back({&t, dtype, body, use.layer});
+    plan_.choices.push_back({&t, dtype, body, use.layer, head});
     return Ok();
   }
 

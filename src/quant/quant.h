@@ -43,16 +43,17 @@ struct Recipe {
   // Types that each matrix of the layers may have: chosen by sensitivity under bpw and body_bpw (allocation/allocation.h), in place of
   // `body` with its stand-ins and picks. Empty: `body`.
   std::vector<DType> types = {};
-  bool body_bpw_is_wish = true;    // where no types keep to body_bpw they are the smallest; else that is an error
-  std::optional<double> most_kld;  // the smallest types that are expected to keep to it; without: bpw and body_bpw are the budget
-  int measured_sequences = 12;     // of the text; nothing is fitted to the last quarter, on which errors are judged
-  int measured_rows = 64;          // of each matrix
-  int followed_tokens = 128;       // of each judged sequence, on which a change of a layer is followed to the logits
-  bool weighted = false;           // the square error of a weight counts as E[x^2] of what it multiplies, where that is better
-  bool smooth = false;             // SmoothQuant: factors that make activations fit their integers (smooth.h), where that is better
-  bool fold = false;               // AWQ: factors from inputs into what comes before them (awq.h), where that is better
-  bool gptq = false;               // codes that make up for each other's errors, where that is better (gptq.h)
-  bool signround = false;          // codes moved by signed gradients from there, where that is better (signround.h)
+  bool measures_vocabulary = false;  // embedding and head have their types chosen with those of the layers, in place of `head`
+  bool body_bpw_is_wish = true;      // where no types keep to body_bpw they are the smallest; else that is an error
+  std::optional<double> most_kld;    // the smallest types that are expected to keep to it; without: bpw and body_bpw are the budget
+  int measured_sequences = 12;       // of the text; nothing is fitted to the last quarter, on which errors are judged
+  int measured_rows = 64;            // of each matrix
+  int followed_tokens = 128;         // of each judged sequence, on which a change of a layer is followed to the logits
+  bool weighted = false;             // the square error of a weight counts as E[x^2] of what it multiplies, where that is better
+  bool smooth = false;               // SmoothQuant: factors that make activations fit their integers (smooth.h), where that is better
+  bool fold = false;                 // AWQ: factors from inputs into what comes before them (awq.h), where that is better
+  bool gptq = false;                 // codes that make up for each other's errors, where that is better (gptq.h)
+  bool signround = false;            // codes moved by signed gradients from there, where that is better (signround.h)
   int signround_steps = 200;
   double damping = 0.01;                     // of their second moments
   int fold_points = 20;                      // exponents that are tried
@@ -88,8 +89,9 @@ enum class SourceTypes : uint8_t {
 struct Choice {
   const model::Tensor* tensor = nullptr;  // of the model
   DType dtype = DType::kF32;
-  bool is_body = false;  // a matrix of a layer
-  int layer = -1;        // -1: of none
+  bool is_body = false;        // a matrix of a layer
+  int layer = -1;              // -1: of none
+  bool is_vocabulary = false;  // embedding or head
 };
 
 struct Plan {

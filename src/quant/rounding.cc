@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <utility>
 
 #include "model/model.h"
 #include "quant/ggml_blocks.h"
@@ -14,7 +16,8 @@
 namespace slm::quant {
 namespace {
 
-constexpr int64_t kPartRows = 512;  // of the change that is in work at a time
+constexpr int64_t kPartRows = 512;    // of the change that is in work at a time
+constexpr int64_t kJudgedRows = 256;  // of a matrix that its ways are judged on: products of all rows take as long as choosing the codes
 
 // tr(D M D^T) for rows that `row(i, out)` gives, M packed in `second`.
 template <class F>
@@ -122,26 +125,20 @@ double ProductError::Of(const LayerTensor& t, std::span<const float> values) con
   return TraceOf(machine_, second_, t, [&](size_t i) { return values[i] - t.values[i]; });
 }
 
-const Matrix& Rounder::SecondAfterFold(const LayerTensor& t) {
-  if (second_) return *second_;
-  second_.emplace(t.width, t.width);
-  for (int64_t i = 0; i < t.width; ++i)
-    for (int64_t j = 0; j < t.width; ++j) {
-      const float folds = t.fold.empty() ? 1.0f : t.fold[static_cast<size_t>(i)] * t.fold[static_cast<size_t>(j)];
-      second_->Row(i)[j] = input_.second().Row(i)[j] / folds;
-    }
-  return *second_;
+const ProductError& Rounder::Products() {
+  if (!products_) products_.emplace(machine_, input_);
+  return *products_;
 }
 
 Result<CodedRows> Rounder::SolveGptq(const LayerTensor& t, const BlockForm& block) {
   const std::pair<int, int> key(block.group, block.groups);
   if (!curvatures_.contains(key)) {
-    const Matrix& second = SecondAfterFold(t);
-    auto made =
-        Curvature::Create(second.Row(0), t.width, second.stride(), block, {.damping = options_.damping}, machine_.isa, *machine_.team);
+    products_.reset();  // made again afterwards: here is where most memory is needed
+    const Matrix& second = input_.second();
+    auto made = Curvature::Create(second.Row(0), t.width, second.stride(), block, {.damping = options_.damping, .fold = t.fold},
+                                  machine_.isa, *machine_.team);
     if (!made.ok()) return made.error().At(t.tensor->name);
     curvatures_.emplace(key, made.Take());
-    if (!options_.signround) second_.reset();
   }
   CodedRows coded;
   quant::SolveGptq(curvatures_.at(key), block, t.values.data(), t.rows, {.search = options_.search}, *machine_.team, &coded);
@@ -150,60 +147,75 @@ Result<CodedRows> Rounder::SolveGptq(const LayerTensor& t, const BlockForm& bloc
 
 void Rounder::MoveCodes(const LayerTensor& t, CodedRows* coded) {
   if (!damped_) {
-    const Matrix& second = SecondAfterFold(t);
     Matrix h(t.width, t.width);
     double mean = 0;
-    for (int64_t i = 0; i < t.width; ++i) mean += static_cast<double>(second.Row(i)[i]) / static_cast<double>(t.width);
     for (int64_t i = 0; i < t.width; ++i) {
-      std::copy(second.Row(i), second.Row(i) + t.width, h.Row(i));
-      h.Row(i)[i] += static_cast<float>(options_.damping * mean);
+      for (int64_t j = 0; j < t.width; ++j) {
+        const float folds = t.fold.empty() ? 1.0f : t.fold[static_cast<size_t>(i)] * t.fold[static_cast<size_t>(j)];
+        h.Row(i)[j] = input_.second().Row(i)[j] / folds;
+      }
+      mean += static_cast<double>(h.Row(i)[i]) / static_cast<double>(t.width);
     }
+    for (int64_t i = 0; i < t.width; ++i) h.Row(i)[i] += static_cast<float>(options_.damping * mean);
     damped_.emplace(machine_, h);
   }
   SolveSignRound(machine_, *damped_, t.values.data(), {.steps = options_.signround_steps}, coded);
 }
 
 Rounder::Rounder(const Machine& machine, const InputStatistics& input, const RoundingOptions& options)
-    : machine_(machine), input_(input), options_(options), products_(machine, input) {}
+    : machine_(machine), input_(input), options_(options) {}
 
-Result<Rounded> Rounder::Round(const LayerTensor& t, const StoredForm& form) {
+Rounded Rounder::RoundPlainly(const LayerTensor& t, const StoredForm& form, const float* u) const {
+  Rounded r;
+  if (form.grid) return Stored(form, QuantizeStored(form, options_.search, t.values.data(), t.rows, t.width, u, *machine_.team));
+  Encode(machine_, t, form.dtype, options_.search, u, &r);
+  return r;
+}
+
+Result<Rounded> Rounder::Round(const LayerTensor& t, const StoredForm& form, Codes codes) {
   SLM_ASSERT(t.width == input_.width());
-  const double whole = products_.Power(t);
+  const bool is_sampled = t.rows > kJudgedRows, moves = codes == Codes::kMoved && form.has_codes();
+  const LayerTensor some = is_sampled ? SomeRows(t, kJudgedRows) : LayerTensor();
+  const LayerTensor& judged = is_sampled ? some : t;
+  const double whole = Products().Power(judged);
   const std::vector<float> weighted = ErrorWeightsOf(t, input_);
-  struct Way {
-    const char* name;
-    const float* u;
-  };
-  std::vector<Way> ways = {{"plain", nullptr}};
-  if (options_.weighted) ways.push_back({"weighted", weighted.data()});
   Rounded best;
-  const auto take = [&](Rounded r, const char* way) -> Status {
-    SLM_RETURN_IF_ERROR(CheckRange(t, form, r));
-    r.error = whole > 0 ? products_.Of(t, r.values) / whole : 0;
+  best.error = std::numeric_limits<double>::infinity();
+  const float* best_u = nullptr;
+  // `r`: of all rows, or of the judged ones with error weights `u`. NaN or infinity is for the check of all rows to find.
+  const auto offer = [&](Rounded r, const char* way, const float* u) {
+    const bool is_whole = r.values.size() == t.values.size();
+    const double lost =
+        Products().Of(judged, is_whole && is_sampled ? SomeRows(r.values, t.rows, t.width, kJudgedRows) : std::as_const(r.values));
+    r.error = whole > 0 ? lost / whole : 0;
+    if (!best.values.empty() && !(r.error < best.error)) return;
     r.way = way;
-    if (best.values.empty() || r.error < best.error) best = std::move(r);
-    return Ok();
+    best_u = u;
+    best = std::move(r);
   };
-  for (const Way& way : ways) {
-    Rounded r;
-    if (form.grid) r = Stored(form, QuantizeStored(form, options_.search, t.values.data(), t.rows, t.width, way.u, *machine_.team));
-    else Encode(machine_, t, form.dtype, options_.search, way.u, &r);
-    SLM_RETURN_IF_ERROR(take(std::move(r), way.name));
-  }
-  if (options_.gptq && form.has_codes()) {
+  offer(RoundPlainly(judged, form, nullptr), "plain", nullptr);
+  if (options_.weighted) offer(RoundPlainly(judged, form, weighted.data()), "weighted", weighted.data());
+  if (options_.gptq && moves) {
     SLM_ASSIGN_OR_RETURN(CodedRows coded, SolveGptq(t, form.block()));
     CodedRows moved = options_.signround ? coded : CodedRows();
-    SLM_RETURN_IF_ERROR(take(Stored(form, std::move(coded)), "gptq"));
+    offer(Stored(form, std::move(coded)), "gptq", nullptr);
     if (options_.signround) {
       MoveCodes(t, &moved);
-      SLM_RETURN_IF_ERROR(take(Stored(form, std::move(moved)), "gptq signround"));
+      offer(Stored(form, std::move(moved)), "gptq signround", nullptr);
     }
   }
-  if (options_.signround && form.has_codes()) {
+  if (options_.signround && moves) {
     CodedRows coded = QuantizeGrid(form.block(), options_.search, t.values.data(), t.rows, t.width, weighted.data(), *machine_.team);
     MoveCodes(t, &coded);
-    SLM_RETURN_IF_ERROR(take(Stored(form, std::move(coded)), "signround"));
+    offer(Stored(form, std::move(coded)), "signround", nullptr);
   }
+  if (best.values.size() != t.values.size()) {  // only judged so far
+    Rounded all = RoundPlainly(t, form, best_u);
+    all.error = best.error;
+    all.way = best.way;
+    best = std::move(all);
+  }
+  SLM_RETURN_IF_ERROR(CheckRange(t, form, best));
   best.relative_error = RelativeError(t.values, best.values);
   return best;
 }

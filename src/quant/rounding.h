@@ -2,6 +2,7 @@
 // products least: tr(D E[x x^T] D^T) for the change D of the weights.
 #pragma once
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <span>
@@ -21,7 +22,7 @@ struct Rounded {
   std::vector<std::byte> bytes;  // rows of a ggml type
   CodedRows coded;               // of a grid, in place of bytes
   std::vector<float> values;     // as read back, [rows, width]
-  double error = 0;              // tr(D E[x x^T] D^T) over tr(W E[x x^T] W^T), in units before a fold
+  double error = 0;              // tr(D E[x x^T] D^T) over tr(W E[x x^T] W^T), in units before a fold; on at most 256 rows, spread evenly
   double relative_error = 0;     // root mean square of what was lost, relative
   const char* way = "";
 };
@@ -40,6 +41,9 @@ class ProductError {
   const Multiplier second_;
 };
 
+// Each weight for itself, or by what the options have of error feedback and signed gradients.
+enum class Codes : uint8_t { kNearest, kMoved };
+
 // The ways that are tried.
 struct RoundingOptions {
   Search search = Search::kRefit;
@@ -55,11 +59,15 @@ class Rounder {
  public:
   Rounder(const Machine& machine, const InputStatistics& input, const RoundingOptions& options);
   // Errors: kUnsupported (a scale beyond f16: the row is named).
-  Result<Rounded> Round(const LayerTensor& t, const StoredForm& form);
+  Result<Rounded> Round(const LayerTensor& t, const StoredForm& form, Codes codes = Codes::kMoved);
+  // What is kept for further matrices with the same blocks, 8 bytes times the square of the width.
+  void ForgetCurvatures() { curvatures_.clear(); }
 
  private:
   Result<CodedRows> SolveGptq(const LayerTensor& t, const BlockForm& block);
-  const Matrix& SecondAfterFold(const LayerTensor& t);
+  const ProductError& Products();
+  // Each weight for itself; `u` as in EncodeRow.
+  Rounded RoundPlainly(const LayerTensor& t, const StoredForm& form, const float* u) const;
   void MoveCodes(const LayerTensor& t, CodedRows* coded);
 
   const Machine machine_;
@@ -67,9 +75,8 @@ class Rounder {
   const RoundingOptions options_;
   // Of the input after the fold, which all its matrices share, by length of a group and groups of a block.
   std::map<std::pair<int, int>, Curvature> curvatures_;
-  std::optional<Matrix> second_;      // after the fold
-  std::optional<Multiplier> damped_;  // the same with damping, packed
-  const ProductError products_;
+  std::optional<Multiplier> damped_;  // moments after the fold with damping, packed
+  std::optional<ProductError> products_;
 };
 
 }  // namespace slm::quant

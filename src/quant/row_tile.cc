@@ -34,6 +34,28 @@ void AddScaled(float* to, const float* from, float by, int64_t n) {
   for (int64_t i = 0; i < n; ++i) to[i] += by * from[i];
 }
 
+using Lanes = float __attribute__((vector_size(16)));  // as in grid.cc
+constexpr int64_t kColumns = 16;
+
+// t H and one H for kColumns columns from `at` on, H [n][n] symmetric with rows h(j): rows are added up, which many lanes do at once, in
+// the order in which a sum over a row would go.
+template <class H>
+void SumRows(const H& h, int64_t n, const float* t, const float* one, int64_t at, float* ht, float* ho) {
+  constexpr size_t kVectors = kColumns / 4;
+  Lanes by_t[kVectors] = {}, by_one[kVectors] = {};
+  for (int64_t j = 0; j < n; ++j) {
+    const float* row = h(j) + at;
+    for (size_t v = 0; v < kVectors; ++v) {
+      Lanes x;
+      std::memcpy(&x, row + 4 * v, sizeof x);
+      by_t[v] += x * t[j];
+      by_one[v] += x * one[j];
+    }
+  }
+  std::memcpy(ht + at, by_t, sizeof by_t);
+  std::memcpy(ho + at, by_one, sizeof by_one);
+}
+
 }  // namespace
 
 RowTile::RowTile(const Curvature& h, const BlockForm& form)
@@ -181,19 +203,21 @@ void RowTile::MoveToGrid(int64_t row, int64_t begin, int64_t n, const Grid& from
 QuadraticForm RowTile::FormAt(int64_t row, int64_t begin, int64_t n, const float* t, const float* one, double s, double m) const {
   QuadraticForm q;
   const float* g = At(g_, row) + begin;
+  float ht[256] = {}, ho[256] = {};
+  const auto h = [&](int64_t j) { return h_.step_h(begin + j) + begin % h_.step(); };
+  int64_t done = 0;
+  for (; done + kColumns <= n; done += kColumns) SumRows(h, n, t, one, done, ht, ho);
+  for (int64_t j = 0; j < n && done < n; ++j) {
+    AddScaled(ht + done, h(j) + done, t[j], n - done);
+    AddScaled(ho + done, h(j) + done, one[j], n - done);
+  }
   for (int64_t i = 0; i < n; ++i) {
-    const float* h = h_.step_h(begin + i) + begin % h_.step();
-    float ht = 0, ho = 0;
-    for (int64_t j = 0; j < n; ++j) {
-      ht += h[j] * t[j];
-      ho += h[j] * one[j];
-    }
     const double ti = static_cast<double>(t[i]), oi = static_cast<double>(one[i]), gi = static_cast<double>(g[i]);
     q.tb += ti * gi;
     q.ob += oi * gi;
-    q.tt += ti * static_cast<double>(ht);
-    q.to += ti * static_cast<double>(ho);
-    q.oo += oi * static_cast<double>(ho);
+    q.tt += ti * static_cast<double>(ht[i]);
+    q.to += ti * static_cast<double>(ho[i]);
+    q.oo += oi * static_cast<double>(ho[i]);
   }
   q.tb += s * q.tt + m * q.to;
   q.ob += s * q.to + m * q.oo;

@@ -151,9 +151,46 @@ class Quantize(unittest.TestCase):
         self.assertEqual(j["allocation"]["candidates"], ["q5_0", "q5_1", "q8_0", "q6_k"], "no smaller than --type")
         self.assertIsNone(self.calibrated(*self.SMALL[2:])[0]["allocation"], "--type alone is no choice")
 
+    def test_types_of_embedding_and_head(self):
+        """Under a budget of the whole file they are chosen with the layers' matrices: no other choice loses less."""
+        types = ("--types", "q4_0,q8_0")
+        j = self.quantize(*self.SMALL, *types, "--bpw", 7)[0]
+        self.assertEqual(j["head"], "measured")
+        self.assertLessEqual(j["bpw"], 7)
+        measured = [t for t in j["tensors"] if t["sensitivity"]]
+        vocabulary = {t["name"]: t["scheme"].lower() for t in measured if not t["name"].startswith("blk.")}
+        self.assertEqual(j["allocation"]["vocabulary"], vocabulary)
+        self.assertIn("token_embd.weight", vocabulary)
+        options = []
+        for t in measured:
+            values = t["bytes"] / {"Q4_0": 18, "Q8_0": 34}[t["scheme"]]
+            s = t["sensitivity"]
+            options.append([(values * size, s["kld"] * s["errors"][kind]) for kind, size in (("q4_0", 18), ("q8_0", 34))])
+        budget = sum(t["bytes"] for t in j["tensors"]) / j["bpw"] * 7 - sum(t["bytes"] for t in j["tensors"] if not t["sensitivity"])
+        sums = [(0, 0)]  # of bytes and loss: every combination that no smaller one beats
+        for of_one in options:
+            more = sorted((b + ob, l + ol) for b, l in sums for ob, ol in of_one if b + ob <= budget)
+            sums, least = [], math.inf
+            for b, l in more:
+                if l < least:
+                    sums.append((b, l))
+                    least = l
+        self.assertLessEqual(sum(t["sensitivity"]["loss"] for t in measured), 1.02 * sums[-1][1])
+        self.assertGreaterEqual(sum(t["sensitivity"]["loss"] for t in measured), 0.999999 * sums[-1][1])
+
+    def test_head_by_hand(self):
+        j, _ = self.quantize(*self.SMALL, "--bpw", 8.2, "--head", "q5_0")
+        self.assertEqual((j["head"], j["allocation"]["vocabulary"]), ("q5_0", {}))
+        self.assertEqual({t["scheme"] for t in j["tensors"] if t["name"] in ("token_embd.weight", "output.weight")}, {"Q5_0"})
+        j, _ = self.quantize(*self.SMALL, "--body-bpw", 7)
+        self.assertEqual(j["head"], "q8_0", "a budget of the layers says nothing of the head")
+        r = slm("quantize", "--print-recipe", "--recipe", "default", "--bpw", 5)
+        self.assertEqual(json.loads(r.stdout)["head"], "measured")
+
     def test_types_by_sensitivity_for_any_threads(self):
-        files = {self.quantize(*self.SMALL, "--body-bpw", 7, "-t", n, out=f"{n}.gguf")[1].read_bytes() for n in (1, 2, 3)}
-        self.assertEqual(len(files), 1)
+        for budget in ("--body-bpw", "--bpw"):
+            files = {self.quantize(*self.SMALL, budget, 7, "-t", n, out=f"{n}.gguf")[1].read_bytes() for n in (1, 2, 3)}
+            self.assertEqual(len(files), 1)
 
     def test_what_no_type_can_meet(self):
         self.refused(3, *self.SMALL, "--body-bpw", 4, says=["--body-bpw 4.000", "bits per weight at least"])

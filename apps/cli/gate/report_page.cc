@@ -101,6 +101,8 @@ std::string Allocation(const ordered_json& allocation) {
   if (!allocation.contains("curve")) return {};
   std::string s = "<h2>Types by sensitivity</h2>\n<p>Matrices of the layers:";
   for (const auto& [type, n] : Part(allocation, "types").items()) s += " " + Escaped(n.dump()) + " " + Escaped(type);
+  const ordered_json& vocabulary = Part(allocation, "vocabulary");
+  for (const auto& [name, type] : vocabulary.items()) s += "; " + Escaped(name) + " " + Cell(vocabulary, name.c_str());
   s += ".</p>\n<table>\n<tr><th class=\"n\">bits in the layers</th><th class=\"n\">size</th><th class=\"n\">expected KLD</th></tr>\n";
   const auto row = [&](const ordered_json& p, const char* mark) {
     s += fmt::format("<tr><td class=\"n\">{:.3f}</td><td class=\"n\">{}</td><td class=\"n\">{:.6f}{}</td></tr>\n", Number(p, "body_bpw"),

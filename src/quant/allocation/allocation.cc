@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "quant/allocation/allocate.h"
@@ -17,96 +18,183 @@ using model::Tensor;
 
 uint64_t BytesAs(const Tensor& t, DType dtype) { return RowBytes(dtype, static_cast<uint64_t>(t.n_values())); }
 
-// The options of each matrix, and which of the types each option is.
+// The options of some matrices, and which of the types each option is.
 struct Options {
+  std::vector<const Tensor*> tensors;
   std::vector<TypeOptions> of;
   std::vector<std::vector<size_t>> types;
-};
-Options OptionsOf(const Sensitivities& s) {
-  Options o;
-  for (const MatrixSensitivity& one : s.matrices) {
-    TypeOptions& options = o.of.emplace_back();
-    std::vector<size_t>& types = o.types.emplace_back();
+
+  void Add(const Sensitivities& s, const MatrixSensitivity& one) {
+    tensors.push_back(one.tensor);
+    TypeOptions& options = of.emplace_back();
+    std::vector<size_t>& which = types.emplace_back();
     for (size_t t = 0; t < s.types.size(); ++t) {
       if (one.errors[t] < 0) continue;
       options.push_back({BytesAs(*one.tensor, s.types[t]), one.Loss(t)});
-      types.push_back(t);
+      which.push_back(t);
     }
   }
-  return o;
-}
-
-// Bytes and weights of a plan: of the measured matrices, of the rest of the layers, of the rest.
-struct Parts {
-  uint64_t measured_weights = 0, body_rest = 0, body_rest_weights = 0, rest = 0, rest_weights = 0;
-};
-Parts PartsOf(const Sensitivities& s, const Plan& plan) {
-  std::set<const Tensor*> measured;
-  for (const MatrixSensitivity& one : s.matrices) measured.insert(one.tensor);
-  Parts p;
-  for (const Choice& c : plan.choices) {
-    const auto weights = static_cast<uint64_t>(c.tensor->n_values());
-    if (measured.contains(c.tensor)) p.measured_weights += weights;
-    else if (c.is_body) p.body_rest += BytesAs(*c.tensor, c.dtype), p.body_rest_weights += weights;
-    else p.rest += BytesAs(*c.tensor, c.dtype), p.rest_weights += weights;
+  uint64_t LeastBytes() const {
+    uint64_t sum = 0;
+    for (const TypeOptions& o : of) sum += std::min_element(o.begin(), o.end(), [](auto& a, auto& b) { return a.bytes < b.bytes; })->bytes;
+    return sum;
   }
-  return p;
-}
+  uint64_t MostBytes() const {
+    uint64_t sum = 0;
+    for (const TypeOptions& o : of) sum += std::max_element(o.begin(), o.end(), [](auto& a, auto& b) { return a.bytes < b.bytes; })->bytes;
+    return sum;
+  }
+};
 
-uint64_t LeastBytes(const Options& options) {
-  uint64_t sum = 0;
-  for (const TypeOptions& o : options.of)
-    sum += std::min_element(o.begin(), o.end(), [](auto& a, auto& b) { return a.bytes < b.bytes; })->bytes;
-  return sum;
-}
+// Bytes and weights of a plan: of the measured matrices of the layers, of the rest of the layers, of embedding and head where they are
+// measured, of the rest.
+struct Parts {
+  uint64_t body_weights = 0, body_rest = 0, body_rest_weights = 0, vocabulary_weights = 0, rest = 0, rest_weights = 0;
+};
 
-// What the measured matrices may take.
-uint64_t MostBytes(const Parts& p, const TypeBudget& b) {
-  constexpr auto kMost = std::numeric_limits<uint64_t>::max();
+// What is chosen for.
+struct Problem {
+  Options body, vocabulary;
+  Parts parts;
+
+  Problem(const Sensitivities& s, const Plan& plan) {
+    std::set<const Tensor*> measured;
+    for (const MatrixSensitivity& one : s.matrices) {
+      measured.insert(one.tensor);
+      (one.layer < 0 ? vocabulary : body).Add(s, one);
+    }
+    for (const Choice& c : plan.choices) {
+      const auto weights = static_cast<uint64_t>(c.tensor->n_values());
+      if (measured.contains(c.tensor)) (c.is_body ? parts.body_weights : parts.vocabulary_weights) += weights;
+      else if (c.is_body) parts.body_rest += BytesAs(*c.tensor, c.dtype), parts.body_rest_weights += weights;
+      else parts.rest += BytesAs(*c.tensor, c.dtype), parts.rest_weights += weights;
+    }
+  }
+};
+
+// What the measured matrices may take: those of the layers, and all.
+struct MostBytes {
+  uint64_t body = 0, all = 0;
+};
+MostBytes MostBytesOf(const Parts& p, const TypeBudget& b) {
   const auto left = [](double bpw, uint64_t weights, uint64_t taken) -> uint64_t {
-    if (bpw <= 0) return kMost;
+    if (bpw <= 0) return std::numeric_limits<uint64_t>::max();
     const auto most = static_cast<uint64_t>(bpw / 8 * static_cast<double>(weights));
     return most > taken ? most - taken : 0;
   };
-  return std::min(left(b.body_bpw, p.measured_weights + p.body_rest_weights, p.body_rest),
-                  left(b.bpw, p.measured_weights + p.body_rest_weights + p.rest_weights, p.body_rest + p.rest));
+  const uint64_t body = p.body_weights + p.body_rest_weights;
+  return {left(b.body_bpw, body, p.body_rest), left(b.bpw, body + p.vocabulary_weights + p.rest_weights, p.body_rest + p.rest)};
 }
 
-ExpectedPoint PointOf(const Parts& p, const Allocation& a) {
-  const uint64_t body = p.measured_weights + p.body_rest_weights;
-  const double bits = 8.0 * static_cast<double>(a.bytes + p.body_rest);
-  return {body == 0 ? 0 : bits / static_cast<double>(body), a.bytes + p.body_rest + p.rest, a.loss};
+// Options of embedding and head, and what is chosen beside them.
+struct Found {
+  std::vector<int> vocabulary;
+  uint64_t vocabulary_bytes = 0;
+  double vocabulary_loss = 0;
+  Allocation body;
+  uint64_t bytes() const { return vocabulary_bytes + body.bytes; }
+  double loss() const { return vocabulary_loss + body.loss; }
+};
+
+// Calls f(Found) with every combination of options of embedding and head, few that each make a large part of the file: no walk along
+// hulls steps over them.
+template <class F>
+void EachVocabulary(const Options& vocabulary, const F& f) {
+  const size_t n = vocabulary.of.size();
+  Found found;
+  found.vocabulary.assign(n, 0);
+  for (;;) {
+    found.vocabulary_bytes = 0, found.vocabulary_loss = 0;
+    for (size_t i = 0; i < n; ++i) {
+      const TypeOption& o = vocabulary.of[i][static_cast<size_t>(found.vocabulary[i])];
+      found.vocabulary_bytes += o.bytes;
+      found.vocabulary_loss += o.loss;
+    }
+    f(found);
+    size_t i = 0;
+    while (i < n && ++found.vocabulary[i] == static_cast<int>(vocabulary.of[i].size())) found.vocabulary[i++] = 0;
+    if (i == n) return;
+  }
+}
+
+// The least loss in so many bytes. Error: that of the smallest embedding and head.
+Result<Found> LeastLoss(const Problem& p, const MostBytes& most) {
+  const uint64_t smallest = p.vocabulary.LeastBytes();
+  std::optional<Found> best;
+  std::optional<Error> failed;
+  EachVocabulary(p.vocabulary, [&](Found found) {
+    const uint64_t left = most.all > found.vocabulary_bytes ? most.all - found.vocabulary_bytes : 0;
+    auto body = AllocateBytes(p.body.of, std::min(most.body, left));
+    if (!body.ok() && found.vocabulary_bytes == smallest) failed = body.error();
+    if (!body.ok() || found.vocabulary_bytes > most.all) return;
+    found.body = body.Take();
+    const bool better = !best || found.loss() < best->loss() || (found.loss() == best->loss() && found.bytes() < best->bytes());
+    if (better) best = std::move(found);
+  });
+  if (best) return *std::move(best);
+  if (failed) return *std::move(failed);
+  return Error(Code::kLimit, fmt::format("the smallest types of embedding and head take {} bytes, the budget is {}", smallest, most.all),
+               "raise the budget, or allow smaller types");
+}
+
+// The fewest bytes with at most that loss. Error: that of the best embedding and head.
+Result<Found> LeastBytes(const Problem& p, double most_loss) {
+  std::optional<Found> best;
+  std::optional<Error> failed;
+  double least = std::numeric_limits<double>::infinity();
+  EachVocabulary(p.vocabulary, [&](Found found) {
+    auto body = AllocateLoss(p.body.of, most_loss - found.vocabulary_loss);
+    if (!body.ok()) {
+      if (found.vocabulary_loss < least) failed = body.error();
+      least = std::min(least, found.vocabulary_loss);
+      return;
+    }
+    found.body = body.Take();
+    const bool better = !best || found.bytes() < best->bytes() || (found.bytes() == best->bytes() && found.loss() < best->loss());
+    if (better) best = std::move(found);
+  });
+  if (best) return *std::move(best);
+  return *std::move(failed);
+}
+
+ExpectedPoint PointOf(const Parts& p, const Found& found) {
+  const uint64_t body = p.body_weights + p.body_rest_weights;
+  const double bits = 8.0 * static_cast<double>(found.body.bytes + p.body_rest);
+  return {body == 0 ? 0 : bits / static_cast<double>(body), found.bytes() + p.body_rest + p.rest, found.loss()};
 }
 
 }  // namespace
 
 Result<ExpectedPoint> AllocateTypes(const Sensitivities& sensitivities, const TypeBudget& budget, Plan* plan) {
-  const Options options = OptionsOf(sensitivities);
-  const Parts parts = PartsOf(sensitivities, *plan);
+  const Problem problem(sensitivities, *plan);
   const bool by_kld = budget.kld > 0 && budget.bpw <= 0 && budget.body_bpw <= 0;
-  const uint64_t least = budget.kind == BudgetKind::kWish ? LeastBytes(options) : 0;
-  auto found = by_kld ? AllocateLoss(options.of, budget.kld) : AllocateBytes(options.of, std::max(least, MostBytes(parts, budget)));
-  if (!found.ok()) return found.error().At(by_kld ? "the expected KLD" : "the layers' matrices");
+  MostBytes most = MostBytesOf(problem.parts, budget);
+  if (budget.kind == BudgetKind::kWish) {
+    most.body = std::max(most.body, problem.body.LeastBytes());
+    most.all = std::max(most.all, problem.body.LeastBytes() + problem.vocabulary.LeastBytes());
+  }
+  auto found = by_kld ? LeastBytes(problem, budget.kld) : LeastLoss(problem, most);
+  if (!found.ok()) return found.error().At(by_kld ? "the expected KLD" : "the matrices");
   std::map<const Tensor*, DType> types;
-  for (size_t i = 0; i < sensitivities.matrices.size(); ++i)
-    types[sensitivities.matrices[i].tensor] = sensitivities.types[options.types[i][static_cast<size_t>(found.value().chosen[i])]];
+  const auto take = [&](const Options& o, const std::vector<int>& chosen) {
+    for (size_t i = 0; i < o.tensors.size(); ++i) types[o.tensors[i]] = sensitivities.types[o.types[i][static_cast<size_t>(chosen[i])]];
+  };
+  take(problem.body, found.value().body.chosen);
+  take(problem.vocabulary, found.value().vocabulary);
   for (Choice& c : plan->choices)
     if (const auto it = types.find(c.tensor); it != types.end()) c.dtype = it->second;
-  return PointOf(parts, found.value());
+  return PointOf(problem.parts, found.value());
 }
 
 std::vector<ExpectedPoint> ExpectedCurve(const Sensitivities& sensitivities, const Plan& plan) {
   constexpr int kPoints = 9;
-  const Options options = OptionsOf(sensitivities);
-  const Parts parts = PartsOf(sensitivities, plan);
-  const uint64_t least = LeastBytes(options);
-  uint64_t most = 0;
-  for (const TypeOptions& o : options.of)
-    most += std::max_element(o.begin(), o.end(), [](auto& a, auto& b) { return a.bytes < b.bytes; })->bytes;
+  const Problem problem(sensitivities, plan);
+  const uint64_t least = problem.body.LeastBytes() + problem.vocabulary.LeastBytes();
+  const uint64_t range = problem.body.MostBytes() + problem.vocabulary.MostBytes() - least;
   std::vector<ExpectedPoint> points;
   for (int i = 0; i < kPoints; ++i) {
-    const auto found = AllocateBytes(options.of, least + (most - least) * static_cast<uint64_t>(i) / (kPoints - 1));
-    if (found.ok()) points.push_back(PointOf(parts, found.value()));
+    const auto found = LeastLoss(problem, {std::numeric_limits<uint64_t>::max(), least + range * static_cast<uint64_t>(i) / (kPoints - 1)});
+    if (found.ok()) points.push_back(PointOf(problem.parts, found.value()));
   }
   return points;
 }

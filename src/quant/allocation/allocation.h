@@ -1,4 +1,4 @@
-// Types for the matrices of the layers by what they cost: a plan's types are replaced by those of least expected KLD within a budget, or
+// Types for the matrices by what they cost: a plan's types are replaced by those of least expected KLD within a budget, or
 // by the smallest that are expected to stay within a KLD.
 #pragma once
 #include <cstdint>
@@ -22,7 +22,7 @@ struct TypeBudget {
   BudgetKind kind = BudgetKind::kFirm;
 };
 
-// Expected loss: what the matrices of the layers add, as if their losses added up.
+// Expected loss: what the measured matrices add, as if their losses added up.
 struct ExpectedPoint {
   double body_bpw = 0;
   uint64_t bytes = 0;  // of the whole file's tensors

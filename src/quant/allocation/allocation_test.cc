@@ -20,27 +20,33 @@ using model::Role;
 
 const std::string kTiny = SLM_SOURCE_DIR "/tests/tiny/";
 
-// A plan of some matrices of several widths, a head and a norm, and made-up sensitivities.
+// A plan of some matrices of several widths, a head, an embedding and a norm, and made-up sensitivities: of the layers' matrices, and of
+// the first `n_vocabulary` of head and embedding.
 struct Case {
   std::vector<model::Tensor> tensors;
   Sensitivities sensitivities;
   Plan plan;
 };
-Case MakeCase(unsigned seed) {
+Case MakeCase(unsigned seed, size_t n_vocabulary = 0) {
   std::mt19937 rng(seed);
   const auto uniform = [&] { return static_cast<double>(rng()) / 4294967296.0; };
   Case c;
   c.sensitivities.types = {DType::kQ4_0, DType::kQ4_1, DType::kQ5_0, DType::kQ8_0, DType::kQ4_K, DType::kQ6_K};
-  const int64_t widths[] = {256, 576, 256, 768, 96};
-  c.tensors.resize(7);
+  const int64_t widths[] = {256, 576, 256, 768, 96, 256, 256};
+  c.tensors.resize(8);
   for (size_t i = 0; i < 5; ++i) c.tensors[i].dims = {static_cast<int64_t>(8 + rng() % 40), widths[i]};
   c.tensors[5].dims = {100, 256};
-  c.tensors[6].dims = {256};
-  for (size_t i = 0; i < 7; ++i) {
-    const bool body = i < 5;
-    c.plan.choices.push_back({&c.tensors[i], body ? DType::kQ4_1 : i == 5 ? DType::kQ8_0 : DType::kF32, body, body ? 0 : -1});
-    if (!body) continue;
-    MatrixSensitivity one{.tensor = &c.tensors[i], .kld = std::pow(10, -2 * uniform()), .errors = {}};
+  c.tensors[6].dims = {90, 256};
+  c.tensors[7].dims = {256};
+  for (size_t i = 0; i < 8; ++i) {
+    const bool body = i < 5, vocabulary = i == 5 || i == 6;
+    c.plan.choices.push_back({&c.tensors[i],
+                              body         ? DType::kQ4_1
+                              : vocabulary ? DType::kQ8_0
+                                           : DType::kF32,
+                              body, body ? 0 : -1, vocabulary});
+    if (i >= 5 + n_vocabulary) continue;
+    MatrixSensitivity one{.tensor = &c.tensors[i], .layer = body ? 0 : -1, .kld = std::pow(10, -2 * uniform()), .errors = {}};
     for (const DType t : c.sensitivities.types) {
       const double bits = 8.0 * Info(t).block_bytes / Info(t).block;
       one.errors.push_back(widths[i] % Info(t).block != 0 ? -1 : std::pow(4, -bits) * (0.5 + uniform()));
@@ -87,7 +93,8 @@ TEST(AllocateTypes, BitsAgainstAllCombinations) {
       EXPECT_NEAR(found.value().kld, loss, 1e-15);
       EXPECT_GE(loss, best - 1e-15);
       EXPECT_EQ(c.plan.choices[5].dtype, DType::kQ8_0);
-      EXPECT_EQ(c.plan.choices[6].dtype, DType::kF32);
+      EXPECT_EQ(c.plan.choices[6].dtype, DType::kQ8_0);
+      EXPECT_EQ(c.plan.choices[7].dtype, DType::kF32);
       found_sum += loss;
       best_sum += best;
     }
@@ -116,6 +123,52 @@ TEST(AllocateTypes, KldAgainstAllCombinations) {
   EXPECT_LE(found_sum, 1.02 * best_sum);
 }
 
+// With head, or head and embedding, among what is chosen.
+TEST(AllocateTypes, HeadAndEmbeddingAgainstAllCombinations) {
+  for (const size_t n : {size_t{1}, size_t{2}}) {
+    double found_sum = 0, best_sum = 0, found_bytes = 0, best_bytes = 0;
+    int met = 0;
+    for (unsigned seed = 0; seed < 6; ++seed)
+      for (const TypeBudget budget : {TypeBudget{.bpw = 5.2}, TypeBudget{.bpw = 6.4}, TypeBudget{.body_bpw = 4.9, .bpw = 6.4},
+                                      TypeBudget{.kld = 2e-3}, TypeBudget{.kld = 2e-4}}) {
+        Case c = MakeCase(seed, n);
+        double best = INFINITY;
+        EachCombination(&c, 0, 0, [&](double loss) {
+          if (budget.body_bpw > 0 && c.plan.body_bpw() > budget.body_bpw) return;
+          if (budget.bpw > 0 && c.plan.bpw() > budget.bpw) return;
+          if (budget.kld > 0 && loss > budget.kld) return;
+          best = std::min(best, budget.kld > 0 ? static_cast<double>(c.plan.data_bytes()) : loss);
+        });
+        const auto found = AllocateTypes(c.sensitivities, budget, &c.plan);
+        ASSERT_EQ(found.ok(), std::isfinite(best)) << seed;
+        if (!found.ok()) continue;
+        ++met;
+        EXPECT_LE(c.plan.body_bpw(), budget.body_bpw > 0 ? budget.body_bpw : 32);
+        EXPECT_LE(c.plan.bpw(), budget.bpw > 0 ? budget.bpw : 32);
+        EXPECT_DOUBLE_EQ(found.value().body_bpw, c.plan.body_bpw());
+        EXPECT_EQ(found.value().bytes, c.plan.data_bytes());
+        double loss = 0;
+        for (size_t i = 0; i < 5 + n; ++i)
+          for (size_t t = 0; t < c.sensitivities.types.size(); ++t)
+            if (c.sensitivities.types[t] == c.plan.choices[i].dtype) loss += c.sensitivities.matrices[i].Loss(t);
+        EXPECT_NEAR(found.value().kld, loss, 1e-15);
+        if (budget.kld > 0) {
+          EXPECT_LE(loss, budget.kld);
+          EXPECT_GE(static_cast<double>(found.value().bytes), best);
+          found_bytes += static_cast<double>(found.value().bytes);
+          best_bytes += best;
+        } else {
+          EXPECT_GE(loss, best - 1e-15);
+          found_sum += loss;
+          best_sum += best;
+        }
+      }
+    EXPECT_GT(met, 20);
+    EXPECT_LE(found_sum, 1.05 * best_sum);
+    EXPECT_LE(found_bytes, 1.02 * best_bytes);
+  }
+}
+
 TEST(AllocateTypes, WhatCannotBeMetNamesBothNumbers) {
   Case c = MakeCase(1);
   const auto bits = AllocateTypes(c.sensitivities, {.body_bpw = 4.4}, &c.plan);
@@ -123,6 +176,9 @@ TEST(AllocateTypes, WhatCannotBeMetNamesBothNumbers) {
   EXPECT_EQ(bits.error().code(), Code::kLimit);
   EXPECT_NE(bits.error().message().find("the budget is"), std::string::npos);
   EXPECT_FALSE(AllocateTypes(c.sensitivities, {.kld = 1e-12}, &c.plan).ok());
+  Case both = MakeCase(1, 2);
+  EXPECT_EQ(AllocateTypes(both.sensitivities, {.bpw = 3}, &both.plan).error().code(), Code::kLimit);
+  EXPECT_EQ(AllocateTypes(both.sensitivities, {.kld = 1e-12}, &both.plan).error().code(), Code::kLimit);
   const std::vector<ExpectedPoint> curve = ExpectedCurve(c.sensitivities, c.plan);
   ASSERT_GE(curve.size(), 5u);
   for (size_t i = 1; i < curve.size(); ++i) {
@@ -154,8 +210,9 @@ void Scale(Opened* o, Role role, int layer, float factor) {
     t.data = std::as_bytes(std::span<const float>(values));
   }
 }
-Sensitivities Measure(const Opened& o, int n_threads = 2) {
+Sensitivities Measure(const Opened& o, int n_threads = 2, bool with_vocabulary = false) {
   Recipe recipe = Recipes()[1];
+  recipe.measures_vocabulary = with_vocabulary;
   recipe.types = {DType::kQ4_0, DType::kQ5_0, DType::kQ8_0, DType::kQ6_K};
   const Plan plan = PlanTensors(*o.model, recipe, SourceTypes::kFloatOnly).Take();
   return MeasureSensitivities(*o.model, plan, {.n_threads = n_threads, .text = &o.text, .isa = TestIsa()}).Take();
@@ -183,9 +240,39 @@ TEST(Sensitivity, EveryMatrixWithFewerErrorsForMoreBits) {
   }
 }
 
+// Embedding and head: one matrix when tied. More bits err less; what the matrices of the layers cost stays.
+TEST(Sensitivity, EmbeddingAndHead) {
+  for (const char* name : {"llama.gguf", "qwen2.gguf", "qwen3.gguf", "llama3_rope.gguf", "phi3.gguf"}) {
+    SCOPED_TRACE(name);
+    const Opened o = Open(name);
+    const size_t n = o.model->config.tied_head ? 1 : 2;
+    const Sensitivities without = Measure(o), s = Measure(o, 2, true);
+    ASSERT_EQ(s.matrices.size(), without.matrices.size() + n);
+    for (size_t i = 0; i < s.matrices.size(); ++i) {
+      const MatrixSensitivity& one = s.matrices[i];
+      SCOPED_TRACE(one.tensor->name);
+      EXPECT_EQ(one.layer < 0, i < n);
+      if (i >= n) {
+        EXPECT_EQ(one.kld, without.matrices[i - n].kld);
+        EXPECT_EQ(one.errors, without.matrices[i - n].errors);
+        continue;
+      }
+      EXPECT_GT(one.kld, 0);
+      EXPECT_GT(one.errors[0], one.errors[1]);
+      EXPECT_GT(one.errors[1], 4 * one.errors[2]);
+      EXPECT_GT(one.errors[2], 0);
+      EXPECT_EQ(one.errors[3], -1);
+    }
+    EXPECT_EQ(s.matrices[0].tensor, o.model->Find(Role::kEmbedding));
+    if (n == 2) EXPECT_EQ(s.matrices[1].tensor, o.model->Find(Role::kHead));
+    EXPECT_GT(s.together, 0.2);
+    EXPECT_LT(s.together, 5);
+  }
+}
+
 TEST(Sensitivity, ThreadsDoNotChangeABit) {
   const Opened o = Open("llama.gguf");
-  const Sensitivities one = Measure(o, 1), three = Measure(o, 3);
+  const Sensitivities one = Measure(o, 1, true), three = Measure(o, 3, true);
   ASSERT_EQ(one.matrices.size(), three.matrices.size());
   for (size_t i = 0; i < one.matrices.size(); ++i) {
     EXPECT_EQ(one.matrices[i].kld, three.matrices[i].kld);
@@ -215,7 +302,12 @@ TEST(LogitChange, AsTheSoftmaxesHaveIt) {
     const auto e = static_cast<size_t>(c.d_model), v = static_cast<size_t>(c.vocab_size);
     const auto norm = model::DequantizeAll(*o.model->Find(Role::kFinalNorm));
     const auto head = model::DequantizeAll(*o.model->Find(c.tied_head ? Role::kEmbedding : Role::kHead));
-    const auto log_p = [&](const float* x) {
+    auto coarse = head;  // and a change of its rows
+    const auto change_row = [](std::span<float> row) {
+      for (float& w : row) w = std::round(w * 16) / 16;
+    };
+    for (size_t i = 0; i < v; ++i) change_row(std::span(coarse).subspan(i * e, e));
+    const auto log_p = [&](const std::vector<float>& head, const float* x) {
       double square = 0;
       for (size_t j = 0; j < e; ++j) square += double{x[j]} * double{x[j]};
       const double by = 1 / std::sqrt(square / static_cast<double>(e) + double{c.rms_eps});
@@ -236,20 +328,25 @@ TEST(LogitChange, AsTheSoftmaxesHaveIt) {
     std::vector<float> rows(kTokens * e);
     for (float& x : rows) x = normal(rng);
     std::vector<std::vector<float>> changed;
+    changed.reserve(6);
+    std::vector<LogitChange> changes;
     std::vector<double> want;
-    for (const float size : {0.003f, 0.1f, 1.0f}) {
-      auto& other = changed.emplace_back(rows);
-      for (float& x : other) x += size * normal(rng);
-      double kld = 0;
-      for (size_t i = 0; i < kTokens; ++i) {
-        const auto p = log_p(rows.data() + i * e), q = log_p(other.data() + i * e);
-        for (size_t w = 0; w < v; ++w) kld += std::exp(p[w]) * (p[w] - q[w]) / kTokens;
+    for (const float size : {0.003f, 0.1f, 1.0f, 0.0f})
+      for (const HeadState state : {HeadState::kFloat, HeadState::kChanged}) {
+        if (size == 0 && state == HeadState::kFloat) continue;
+        auto& other = changed.emplace_back(rows);
+        for (float& x : other) x += size * normal(rng);
+        changes.push_back({size == 0 ? std::span<const float>() : other, state});
+        double kld = 0;
+        for (size_t i = 0; i < kTokens; ++i) {
+          const auto p = log_p(head, rows.data() + i * e);
+          const auto q = log_p(state == HeadState::kFloat ? head : coarse, other.data() + i * e);
+          for (size_t w = 0; w < v; ++w) kld += std::exp(p[w]) * (p[w] - q[w]) / kTokens;
+        }
+        want.push_back(kld);
       }
-      want.push_back(kld);
-    }
     const auto team = ThreadTeam::Create(2).Take();
-    const std::vector<std::span<const float>> views(changed.begin(), changed.end());
-    const auto got = MeanDivergences(*o.model, {team.get(), TestIsa()}, rows, views).Take();
+    const auto got = MeanDivergences(*o.model, {team.get(), TestIsa()}, rows, changes, change_row).Take();
     for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i], want[i], 1e-3 * want[i] + 1e-9) << i;
   }
 }

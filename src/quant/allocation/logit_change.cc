@@ -84,31 +84,55 @@ class Sums {
 
 }  // namespace
 
-Result<std::vector<double>> MeanDivergences(const model::Model& m, const Machine& machine, std::span<const float> rows,
-                                            std::span<const std::span<const float>> changed) {
-  const int64_t width = m.config.d_model, n = static_cast<int64_t>(rows.size()) / width;
-  const auto n_changes = static_cast<int64_t>(changed.size());
+std::vector<float> FinalNormed(const model::Model& m, const Machine& machine, std::span<const float> rows) {
+  const int64_t width = m.config.d_model;
   const FinalNorm norm(m, machine.isa);
-  Matrix x(n, width), change(n * n_changes, width);  // row i * n_changes + c: of token i what change c adds to it
+  std::vector<float> out(rows.size());
+  auto apply = [&](int thread, int n_threads) {
+    const Range mine = SplitRange(static_cast<int64_t>(rows.size()) / width, 1, thread, n_threads);
+    for (int64_t i = mine.begin; i < mine.end; ++i) norm.Apply(rows.data() + i * width, out.data() + i * width);
+  };
+  machine.team->Run(apply);
+  return out;
+}
+
+Result<std::vector<double>> MeanDivergences(const model::Model& m, const Machine& machine, std::span<const float> rows,
+                                            std::span<const LogitChange> changes,
+                                            const std::function<void(std::span<float> row)>& change_row) {
+  const int64_t width = m.config.d_model, n = static_cast<int64_t>(rows.size()) / width;
+  const auto n_changes = static_cast<int64_t>(changes.size());
+  std::vector<int64_t> heads;  // changes with a changed head
+  for (int64_t c = 0; c < n_changes; ++c)
+    if (changes[static_cast<size_t>(c)].head == HeadState::kChanged) heads.push_back(c);
+  const auto n_heads = static_cast<int64_t>(heads.size());
+  const FinalNorm norm(m, machine.isa);
+  // Rows i * n_changes + c: of token i what change c adds to it. Rows i * n_heads + h: of token i what change heads[h] makes of it.
+  Matrix x(n, width), change(n * n_changes, width), moved(n * n_heads, width);
   auto prepare = [&](int thread, int n_threads) {
     const Range mine = SplitRange(n, 1, thread, n_threads);
     for (int64_t i = mine.begin; i < mine.end; ++i) {
       norm.Apply(rows.data() + i * width, x.Row(i));
       for (int64_t c = 0; c < n_changes; ++c) {
+        const std::span<const float> changed = changes[static_cast<size_t>(c)].rows;
+        if (changed.empty()) continue;
         float* to = change.Row(i * n_changes + c);
-        norm.Apply(changed[static_cast<size_t>(c)].data() + i * width, to);
+        norm.Apply(changed.data() + i * width, to);
         for (int64_t j = 0; j < width; ++j) to[j] -= x.Row(i)[j];
       }
+      for (int64_t h = 0; h < n_heads; ++h)
+        for (int64_t j = 0; j < width; ++j)
+          moved.Row(i * n_heads + h)[j] = x.Row(i)[j] + change.Row(i * n_changes + heads[static_cast<size_t>(h)])[j];
     }
   };
   machine.team->Run(prepare);
   const model::Tensor& head = *m.Find(m.config.tied_head ? Role::kEmbedding : Role::kHead);
-  Sums sums(m, n, changed.size());
+  Sums sums(m, n, changes.size());
   Matrix part(std::min<int64_t>(kPartRows, m.config.vocab_size), width);
-  Matrix z(n, part.rows()), d(n * n_changes, part.rows());
+  Matrix z(n, part.rows()), d(n * n_changes, part.rows()), d_head(n * n_heads, part.rows());
   for (int64_t at = 0; at < m.config.vocab_size; at += kPartRows) {
     const int64_t n_rows = std::min<int64_t>(kPartRows, m.config.vocab_size - at);
-    if (n_rows < part.rows()) part = Matrix(n_rows, width), z = Matrix(n, n_rows), d = Matrix(n * n_changes, n_rows);
+    if (n_rows < part.rows())
+      part = Matrix(n_rows, width), z = Matrix(n, n_rows), d = Matrix(n * n_changes, n_rows), d_head = Matrix(n * n_heads, n_rows);
     auto read = [&](int thread, int n_threads) {
       const Range mine = SplitRange(n_rows, 1, thread, n_threads);
       for (int64_t r = mine.begin; r < mine.end; ++r) model::ReadRows(head, at + r, at + r + 1, part.Row(r));
@@ -121,18 +145,33 @@ Result<std::vector<double>> MeanDivergences(const model::Model& m, const Machine
     const Multiplier words(machine, part);
     words.Multiply(x, z);
     words.Multiply(change, d);
+    if (n_heads > 0) {
+      auto subtract = [&](int thread, int n_threads) {  // the part becomes what changes of it
+        std::vector<float> row(static_cast<size_t>(width));
+        const Range mine = SplitRange(n_rows, 1, thread, n_threads);
+        for (int64_t r = mine.begin; r < mine.end; ++r) {
+          std::copy(part.Row(r), part.Row(r) + width, row.begin());
+          change_row(row);
+          for (int64_t j = 0; j < width; ++j) part.Row(r)[j] = row[static_cast<size_t>(j)] - part.Row(r)[j];
+        }
+      };
+      machine.team->Run(subtract);
+      Multiplier(machine, part).Multiply(moved, d_head);
+    }
     auto add = [&](int thread, int n_threads) {
       std::vector<double> p;
       const Range mine = SplitRange(n, 1, thread, n_threads);
       for (int64_t i = mine.begin; i < mine.end; ++i) {
         sums.Open(static_cast<size_t>(i), z.Row(i), n_rows, &p);
+        for (int64_t h = 0; h < n_heads; ++h)
+          for (int64_t v = 0; v < n_rows; ++v) d.Row(i * n_changes + heads[static_cast<size_t>(h)])[v] += d_head.Row(i * n_heads + h)[v];
         for (int64_t c = 0; c < n_changes; ++c)
           sums.Add(static_cast<size_t>(i), static_cast<size_t>(c), z.Row(i), d.Row(i * n_changes + c), p);
       }
     };
     machine.team->Run(add);
   }
-  std::vector<double> mean(changed.size());
+  std::vector<double> mean(changes.size());
   for (size_t c = 0; c < mean.size(); ++c) {
     mean[c] = sums.MeanKld(c);
     if (!std::isfinite(mean[c]))
@@ -142,8 +181,8 @@ Result<std::vector<double>> MeanDivergences(const model::Model& m, const Machine
 }
 
 uint64_t DivergenceBytes(const model::Model& m, int64_t n_tokens, int64_t n_changes) {
-  const int64_t rows = n_tokens * (n_changes + 1), e = m.config.d_model;
-  return static_cast<uint64_t>(Matrix::BytesOf(rows, e) + Matrix::BytesOf(rows, kPartRows) + 2 * Matrix::BytesOf(kPartRows, e) +
+  const int64_t rows = n_tokens * (n_changes + 3), e = m.config.d_model;
+  return static_cast<uint64_t>(Matrix::BytesOf(rows, e) + Matrix::BytesOf(rows, kPartRows) + 3 * Matrix::BytesOf(kPartRows, e) +
                                16 * n_tokens * n_changes);
 }
 

@@ -2,16 +2,18 @@
 #include "quant/allocation/sensitivity.h"
 
 #include <algorithm>
-#include <cmath>
 #include <functional>
 #include <map>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <set>
 
 #include "backend/cpu/block_runner.h"
 #include "base/threads.h"
+#include "quant/allocation/coarse.h"
 #include "quant/allocation/logit_change.h"
+#include "quant/allocation/vocabulary_sensitivity.h"
 #include "quant/calibrate.h"
 #include "quant/hidden_states.h"
 #include "quant/layer_weights.h"
@@ -27,39 +29,18 @@ size_t SequencesOf(const Recipe& r, const CalibrationText& text) {
   return std::min(text.sequences.size(), static_cast<size_t>(r.measured_sequences));
 }
 
-// Four bits in groups of 32 on a grid that no format has (the largest value falls between two codes): weights that were dequantized from
-// some format are changed like any other.
-std::vector<float> Coarse(const LayerTensor& t) {
-  std::vector<float> out(t.values.size());
-  const auto width = static_cast<size_t>(t.width);
-  for (size_t row = 0; row < out.size(); row += width)
-    for (size_t g = 0; g < width; g += 32) {
-      const size_t begin = row + g, end = row + std::min(g + 32, width);
-      float most = 0;
-      for (size_t i = begin; i < end; ++i) most = std::max(most, std::abs(t.values[i]));
-      const float scale = most / 6.5f;
-      for (size_t i = begin; i < end; ++i) out[i] = scale > 0 ? std::nearbyint(t.values[i] / scale) * scale : 0;
-    }
-  return out;
-}
-
-// Some rows of `values`, shaped like `t`, spread evenly.
-LayerTensor Sample(const LayerTensor& t, std::span<const float> values, int64_t rows) {
-  LayerTensor s{.role = t.role, .tensor = t.tensor, .rows = std::min(t.rows, rows), .width = t.width, .values = {}, .fold = {}};
-  for (int64_t i = 0; i < s.rows; ++i) {
-    const auto row = values.subspan(static_cast<size_t>(i * t.rows / s.rows * t.width), static_cast<size_t>(t.width));
-    s.values.insert(s.values.end(), row.begin(), row.end());
-  }
-  return s;
+void MakeCoarse(LayerTensor* t) {
+  const auto width = static_cast<size_t>(t->width);
+  for (size_t row = 0; row < t->values.size(); row += width) RoundCoarsely(std::span(t->values).subspan(row, width));
 }
 
 class Measurement {
  public:
   Measurement(const Plan& plan, const Machine& machine, std::function<bool()> cancelled)
-      : recipe_(plan.recipe), machine_(machine), cancelled_(std::move(cancelled)) {
+      : plan_(plan), recipe_(plan.recipe), machine_(machine), cancelled_(std::move(cancelled)) {
     found_.types = recipe_.types;
     for (const Choice& c : plan.choices)
-      if (IsAllocated(c)) allocated_.insert(c.tensor);
+      if (IsAllocated(c, recipe_)) allocated_.insert(c.tensor);
   }
 
   Status Begin(std::shared_ptr<const model::Model> m, const CalibrationText& text) {
@@ -68,36 +49,55 @@ class Measurement {
     SLM_ASSIGN_OR_RETURN(decoder_, graph::BuildDecoder(m, {.max_context = longest_}));
     SLM_ASSIGN_OR_RETURN(streams_, Embed(*m, std::span(text.sequences).first(SequencesOf(recipe_, text))));
     for (const HiddenStates& s : streams_) found_.tokens += s.n;
+    std::vector<std::vector<int32_t>> followed;
+    for (size_t i = 0; i < streams_.size(); ++i)
+      if (const auto& s = text.sequences[i]; IsJudged(i))
+        followed.emplace_back(s.begin(), s.begin() + std::min<int64_t>(std::ssize(s), recipe_.followed_tokens));
+    vocabulary_.emplace(*decoder_.model, plan_, machine_, std::move(followed));
+    if (vocabulary_->has_embedding()) changes_.push_back(vocabulary_->CoarselyEmbedded());
+    together_ = vocabulary_->has_embedding() ? changes_.front() : Prefixes();
     return Ok();
   }
 
   Status Layer(int layer) {
     const std::vector<HiddenStates> entering = Prefixes();
-    SLM_ASSIGN_OR_RETURN(const auto runner, Runner(layer, {}));
-    SLM_RETURN_IF_ERROR(Observe(*runner));
-    for (auto& change : changes_) SLM_RETURN_IF_ERROR(Through(*runner, change, &change));
-    SLM_ASSIGN_OR_RETURN(const LayerWeights weights, LayerWeights::Read(*decoder_.model, layer));
-    std::map<const Tensor*, std::vector<float>> coarse;
-    for (const LayerTensor& t : weights.tensors())
-      if (allocated_.contains(t.tensor)) coarse[t.tensor] = Coarse(t);
+    SLM_RETURN_IF_ERROR(Float(layer));
+    SLM_ASSIGN_OR_RETURN(LayerWeights weights, LayerWeights::Read(*decoder_.model, layer));
     std::vector<MatrixSensitivity> here;
-    SLM_RETURN_IF_ERROR(Errors(layer, weights, coarse, &here));
+    SLM_RETURN_IF_ERROR(Errors(layer, weights, &here));
+    std::map<const Tensor*, std::span<const float>> coarse;
+    for (LayerTensor& t : weights.tensors()) {
+      if (!allocated_.contains(t.tensor)) continue;
+      MakeCoarse(&t);
+      coarse[t.tensor] = t.values;
+    }
     SLM_RETURN_IF_ERROR(Shares(layer, entering, coarse, &here));
     for (MatrixSensitivity& one : here) found_.matrices.push_back(std::move(one));
     return Ok();
   }
 
-  // The KLD that each layer's change has become.
+  // The KLD that each change has become: of the embedding if it is measured, of each layer, of the head if it is, of all together.
   Result<Sensitivities> Finish() {
     std::vector<std::vector<float>> changed;
     const std::vector<float> rows = Joined(Prefixes());
     for (const auto& change : changes_) changed.push_back(Joined(change));
     changed.push_back(Joined(together_));
-    const std::vector<std::span<const float>> views(changed.begin(), changed.end());
-    SLM_ASSIGN_OR_RETURN(const std::vector<double> kld, MeanDivergences(*decoder_.model, machine_, rows, views));
+    std::vector<LogitChange> views;
+    for (const auto& change : changed) views.push_back({.rows = change});
+    if (vocabulary_->has_head()) {
+      views.back().head = HeadState::kChanged;
+      views.insert(views.end() - 1, {.rows = {}, .head = HeadState::kChanged});
+    }
+    SLM_ASSIGN_OR_RETURN(const std::vector<double> kld, MeanDivergences(*decoder_.model, machine_, rows, views, RoundCoarsely));
     const double sum = std::accumulate(kld.begin(), kld.end() - 1, 0.0);
     if (sum > 0) found_.together = kld.back() / sum;
-    for (MatrixSensitivity& one : found_.matrices) one.kld *= kld[static_cast<size_t>(one.layer)];
+    const size_t before = vocabulary_->has_embedding() ? 1 : 0;
+    for (MatrixSensitivity& one : found_.matrices) one.kld *= kld[before + static_cast<size_t>(one.layer)];
+    std::vector<HiddenStates> last;
+    for (size_t i = 0; i < streams_.size(); ++i)
+      if (IsJudged(i)) last.push_back(std::move(streams_[i]));
+    SLM_ASSIGN_OR_RETURN(auto vocabulary, vocabulary_->Measure(last, kld.front(), kld[kld.size() - 2]));
+    found_.matrices.insert(found_.matrices.begin(), vocabulary.begin(), vocabulary.end());
     return std::move(found_);
   }
 
@@ -142,6 +142,14 @@ class Measurement {
     return out;
   }
 
+  // Moves text and changes through the float layer, which is gone before its weights are read.
+  Status Float(int layer) {
+    SLM_ASSIGN_OR_RETURN(const auto runner, Runner(layer, {}));
+    SLM_RETURN_IF_ERROR(Observe(*runner));
+    for (auto& change : changes_) SLM_RETURN_IF_ERROR(Through(*runner, change, &change));
+    return Ok();
+  }
+
   // Moves the text through the float layer and gathers what its matrices read.
   Status Observe(BlockRunner& runner) {
     fitted_.clear();
@@ -164,42 +172,66 @@ class Measurement {
     return Ok();
   }
 
+  bool IsLossless(const LayerTensor& t, DType dtype) const { return dtype == t.tensor->dtype; }  // of the source's own blocks
+  bool IsMeasured(const LayerTensor& t, DType dtype) const { return t.width % Info(dtype).block == 0 && !IsLossless(t, dtype); }
+
+  // Of the products of `sample`, relative.
+  struct Judged {
+    LayerTensor sample;
+    double power = 0;
+  };
+  static Result<double> ErrorOf(const ProductError& products, const Judged& j, DType dtype, Codes codes, Rounder* rounder) {
+    SLM_ASSIGN_OR_RETURN(const Rounded r, rounder->Round(j.sample, StoredForm::Of(dtype), codes));
+    return j.power > 0 ? products.Of(j.sample, r.values) / j.power : 0;
+  }
+
+  // What error feedback leaves of the errors of each matrix, measured with four bits: the number of bits hardly matters.
+  using Gains = std::map<const Tensor*, double>;
+  Status MeasureGains(const ProductError& products, const std::vector<Judged>& judged, bool super, Rounder* rounder, Gains* gains) const {
+    const DType four = super ? DType::kQ4_K : DType::kQ4_0;
+    for (const Judged& j : judged) {
+      const auto is_of_kind = [&](DType t) { return (Info(t).block > 32) == super && IsMeasured(j.sample, t); };
+      if (std::none_of(found_.types.begin(), found_.types.end(), is_of_kind)) continue;
+      SLM_RETURN_IF_ERROR(GoOn());
+      SLM_ASSIGN_OR_RETURN(const double without, ErrorOf(products, j, four, Codes::kNearest, rounder));
+      SLM_ASSIGN_OR_RETURN(const double with, ErrorOf(products, j, four, Codes::kMoved, rounder));
+      (*gains)[j.sample.tensor] = without > 0 ? std::min(1.0, with / without) : 1;
+    }
+    rounder->ForgetCurvatures();
+    return Ok();
+  }
+
   // The relative errors of the products of every type; `kld` becomes 1 over that of the coarse grid.
-  Status Errors(int layer, const LayerWeights& weights, const std::map<const Tensor*, std::vector<float>>& coarse,
-                std::vector<MatrixSensitivity>* out) {
+  Status Errors(int layer, const LayerWeights& weights, std::vector<MatrixSensitivity>* out) {
     for (size_t input = 0; input < fitted_.size(); ++input) {
       const ProductError products(machine_, judged_[input]);
-      const RoundingOptions nearest{.search = recipe_.search, .weighted = recipe_.weighted, .gptq = false, .damping = recipe_.damping};
-      RoundingOptions gptq = nearest;
-      gptq.gptq = true;
-      Rounder plain(machine_, fitted_[input], nearest), feedback(machine_, fitted_[input], gptq);
+      judged_[input] = InputStatistics(machine_, 0, 0);  // packed in `products` now
+      std::vector<Judged> judged;
       for (const LayerTensor& t : weights.tensors()) {
-        if (!coarse.contains(t.tensor) || input_of_.at(t.tensor) != input) continue;
+        if (!allocated_.contains(t.tensor) || input_of_.at(t.tensor) != input) continue;
+        judged.push_back({SomeRows(t, recipe_.measured_rows), 0});
+        judged.back().power = products.Power(judged.back().sample);
+      }
+      Rounder rounder(machine_, fitted_[input],
+                      {.search = recipe_.search, .weighted = recipe_.weighted, .gptq = recipe_.gptq, .damping = recipe_.damping});
+      Gains gains[2];  // of blocks of 32, of super-blocks
+      for (const bool super : {false, true})
+        if (recipe_.gptq) SLM_RETURN_IF_ERROR(MeasureGains(products, judged, super, &rounder, &gains[super ? 1 : 0]));
+      for (Judged& j : judged) {
         SLM_RETURN_IF_ERROR(GoOn());
-        const LayerTensor sample = Sample(t, t.values, recipe_.measured_rows);
-        const double power = products.Power(sample);
-        const auto error = [&](Rounder& rounder, DType dtype) -> Result<double> {
-          SLM_ASSIGN_OR_RETURN(const Rounded r, rounder.Round(sample, StoredForm::Of(dtype)));
-          return power > 0 ? products.Of(sample, r.values) / power : 0;
-        };
-        MatrixSensitivity one{.tensor = t.tensor, .layer = layer, .errors = {}};
-        std::map<bool, double> gains;  // of error feedback, by whether blocks are super-blocks: the number of bits hardly matters
+        const Tensor* tensor = j.sample.tensor;
+        MatrixSensitivity one{.tensor = tensor, .layer = layer, .errors = {}};
         for (const DType dtype : found_.types) {
-          if (t.width % Info(dtype).block != 0 || dtype == t.tensor->dtype) {  // of the source's own blocks nothing is lost
-            one.errors.push_back(dtype == t.tensor->dtype ? 0 : -1);
+          if (!IsMeasured(j.sample, dtype)) {
+            one.errors.push_back(IsLossless(j.sample, dtype) ? 0 : -1);
             continue;
           }
-          const bool super = Info(dtype).block > 32;
-          if (recipe_.gptq && !gains.contains(super)) {
-            const DType four = super ? DType::kQ4_K : DType::kQ4_0;
-            SLM_ASSIGN_OR_RETURN(const double without, error(plain, four));
-            SLM_ASSIGN_OR_RETURN(const double with, error(feedback, four));
-            gains[super] = without > 0 ? std::min(1.0, with / without) : 1;
-          }
-          SLM_ASSIGN_OR_RETURN(const double e, error(plain, dtype));
-          one.errors.push_back(recipe_.gptq ? e * gains[super] : e);
+          SLM_ASSIGN_OR_RETURN(const double e, ErrorOf(products, j, dtype, Codes::kNearest, &rounder));
+          one.errors.push_back(recipe_.gptq ? e * gains[Info(dtype).block > 32 ? 1 : 0].at(tensor) : e);
         }
-        const double reference = power > 0 ? products.Of(sample, Sample(t, coarse.at(t.tensor), recipe_.measured_rows).values) / power : 0;
+        LayerTensor coarse = j.sample;
+        MakeCoarse(&coarse);
+        const double reference = j.power > 0 ? products.Of(j.sample, coarse.values) / j.power : 0;
         one.kld = reference > 0 ? 1 / reference : 0;
         out->push_back(std::move(one));
       }
@@ -208,7 +240,7 @@ class Measurement {
   }
 
   // Multiplies each matrix's `kld` with its share of what the coarse layer changes, and follows that change from here on.
-  Status Shares(int layer, const std::vector<HiddenStates>& entering, const std::map<const Tensor*, std::vector<float>>& coarse,
+  Status Shares(int layer, const std::vector<HiddenStates>& entering, const std::map<const Tensor*, std::span<const float>>& coarse,
                 std::vector<MatrixSensitivity>* here) {
     const std::vector<HiddenStates> want = Prefixes();
     std::vector<HiddenStates> got;
@@ -226,18 +258,21 @@ class Measurement {
     for (const auto& [tensor, values] : coarse) all.push_back({tensor, values});
     SLM_ASSIGN_OR_RETURN(const auto runner, Runner(layer, std::move(all)));
     SLM_RETURN_IF_ERROR(Through(*runner, entering, &changes_.emplace_back()));
-    return Through(*runner, layer == 0 ? entering : std::vector<HiddenStates>(together_), &together_);
+    return Through(*runner, std::vector<HiddenStates>(together_), &together_);
   }
 
+  const Plan& plan_;
   const Recipe& recipe_;
   const Machine machine_;
   const std::function<bool()> cancelled_;
+  std::optional<VocabularySensitivity> vocabulary_;
   std::set<const Tensor*> allocated_;
   graph::Graph decoder_;
   int longest_ = 0;
-  std::vector<HiddenStates> streams_;               // of the float model
-  std::vector<std::vector<HiddenStates>> changes_;  // by layer: the prefixes as they are when that layer alone is coarse
-  std::vector<HiddenStates> together_;              // when all are
+  std::vector<HiddenStates> streams_;  // of the float model
+  // The prefixes as they are when one part alone is coarse: the embedding if it is measured, then layer by layer.
+  std::vector<std::vector<HiddenStates>> changes_;
+  std::vector<HiddenStates> together_;  // when all are
   std::vector<InputStatistics> fitted_, judged_;
   std::map<const Tensor*, size_t> input_of_;
   Sensitivities found_;
@@ -245,9 +280,10 @@ class Measurement {
 
 }  // namespace
 
-bool IsAllocated(const Choice& c) {
+bool IsAllocated(const Choice& c, const Recipe& recipe) {
+  const bool is_chosen = c.is_body || (c.is_vocabulary && recipe.measures_vocabulary);
   const bool kept = c.tensor->dtype == c.dtype && Info(c.dtype).block > 1;  // copied as it is: more bits would hold nothing
-  return c.is_body && !kept && c.tensor->dims.back() % 32 == 0;
+  return is_chosen && !kept && c.tensor->dims.back() % 32 == 0;
 }
 
 Result<Sensitivities> MeasureSensitivities(const model::Model& m, const Plan& plan, const WriteOptions& options) {
@@ -266,11 +302,11 @@ uint64_t SensitivityBytes(const model::Model& m, const Recipe& recipe, const Cal
   const auto n_sequences = static_cast<int64_t>(SequencesOf(recipe, text));
   const int64_t longest = text.longest(), e = m.config.d_model, prefix = (n_sequences + 3) / 4 * recipe.followed_tokens;
   const int64_t q = int64_t{m.config.n_heads} * m.config.head_dim, f = m.config.d_ff, widest = std::max({e, f, q});
-  const int64_t followed = 4 * e * prefix * (m.config.n_layers + 4);
-  // As calibration; with the second moments of the judged sequences, both packed; and the followed text.
-  const int64_t more = 4 * (2 * e * e + q * q + f * f) + 8 * widest * widest + followed;
+  const int64_t followed = 4 * e * prefix * (m.config.n_layers + 5);
+  // As calibration; with the second moments of the judged sequences, those of one input packed; and the followed text.
+  const int64_t more = 4 * (2 * e * e + q * q + f * f) + 4 * widest * widest + followed;
   return CalibrationBytes(m, recipe, n_sequences * longest, longest, n_threads) + static_cast<uint64_t>(more) +
-         DivergenceBytes(m, prefix / 2, m.config.n_layers + 1);
+         DivergenceBytes(m, prefix / 2, m.config.n_layers + 3) + VocabularySensitivity::BytesOf(m, longest);
 }
 
 }  // namespace slm::quant
