@@ -80,13 +80,11 @@ Result<int> CompileStatic(Io& io, const StaticRequest& r) {
   SLM_ASSIGN_OR_RETURN(const ort::Choice choice, StaticChoice(r.ort, r.device, Fallback::kAllowed));
   SLM_ASSIGN_OR_RETURN(const ort::Provider provider, FirstProvider(*runtime, choice));
   Outcome o;
-  for (const onnx::StaticGraphFile& graph : folder.manifest.graphs)
-    SLM_RETURN_IF_ERROR(CompileGraph(io, *runtime, choice, r, graph, o));
+  for (const onnx::StaticGraphFile& graph : folder.manifest.graphs) SLM_RETURN_IF_ERROR(CompileGraph(io, *runtime, choice, r, graph, o));
   if (!o.listed.empty()) SLM_RETURN_IF_ERROR(WriteCompiled(place, before, o.target, o.listed, io));
   for (const auto& row : o.refused) o.printed.push_back(row);
   if (io.json)
-    io.PrintJson(
-        {{"provider", provider.name}, {"graphs", o.printed}, {"seconds", static_cast<double>(NowNs() - start_ns) / 1e9}});
+    io.PrintJson({{"provider", provider.name}, {"graphs", o.printed}, {"seconds", static_cast<double>(NowNs() - start_ns) / 1e9}});
   return int{o.refused.empty() ? kExitOk : kExitFailed};
 }
 

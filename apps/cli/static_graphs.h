@@ -15,8 +15,8 @@ namespace slm::cli {
 // OrtChoice with the options that these graphs want; the user's own win.
 Result<backend::ort::Choice> StaticChoice(const OrtFlags& flags, const std::string& device, Fallback fallback);
 
-// ONNX Runtime reads what is there: zeros as weights, or graphs of another export, would be answers like any other. The sums, when the files
-// have those of the manifest. Errors: kCorrupt, kIo.
+// ONNX Runtime reads what is there: zeros as weights, or graphs of another export, would be answers like any other. The sums, when the
+// files have those of the manifest. Errors: kCorrupt, kIo.
 Result<KnownSums> CheckSums(const onnx::StaticFolder& folder);
 
 // What slm compile made of the graph for this choice, if anything: looked for in the folder's own "contexts" and in the store's. Where it

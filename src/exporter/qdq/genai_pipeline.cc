@@ -1,5 +1,5 @@
-// See qdq.h. GenAI's pipeline passes values from stage to stage by name and keeps them from call to call, so the cache needs no place of its
-// own in it: the stage "host" gets what it gave before (an input with a default, for the first call), puts the entries of the last call
+// See qdq.h. GenAI's pipeline passes values from stage to stage by name and keeps them from call to call, so the cache needs no place of
+// its own in it: the stage "host" gets what it gave before (an input with a default, for the first call), puts the entries of the last call
 // into their slots, and gives the cache to the graph. An output under the name of an input would be taken away before the stage runs;
 // hence the other names, which output_names_forwarder maps.
 #include <fmt/format.h>
@@ -139,7 +139,8 @@ class Pipeline {
     if (prefix_ > 0) CheckedTokens();
   }
 
-  // A sequence that begins otherwise than with the prefix asks for a row that the table has not: the run fails, and the node's name says why.
+  // A sequence that begins otherwise than with the prefix asks for a row that the table has not: the run fails, and the node's name says
+  // why.
   void CheckedTokens() {
     Builder& h = host_;
     h.Numbers("prefix", {b_.prefix_tokens.begin(), b_.prefix_tokens.end()});
@@ -169,8 +170,8 @@ class Pipeline {
     }
   }
 
-  // Columns are the S slots, then the tokens of the call, each a key at a position. A slot counts below the call's first position and in the
-  // prefix, whose tokens in a call do not.
+  // Columns are the S slots, then the tokens of the call, each a key at a position. A slot counts below the call's first position and in
+  // the prefix, whose tokens in a call do not.
   void Mask(const StaticInput& input) {
     Builder& h = host_;
     if (!has_columns_) {
