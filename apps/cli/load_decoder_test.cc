@@ -103,17 +103,18 @@ TEST(ExportedDecoder, HasTheLogitsOfTransformers) {
 }
 
 TEST(ImportedDecoder, RunsOnTheCpuBackEnd) {
+  constexpr int kContext = 40;  // as far as "branching" goes
   std::ifstream in(kTiny / "onnx_decoders/expected.json");
   const nlohmann::json doc = nlohmann::json::parse(in);
   for (const nlohmann::json& c : doc.at("cases")) {
     std::vector<float> want(c.at("rows").get<size_t>() * c.at("vocab").get<size_t>());
     std::ifstream f(kTiny / "onnx_decoders" / c.at("logits").get<std::string>(), std::ios::binary);
     f.read(reinterpret_cast<char*>(want.data()), static_cast<std::streamsize>(want.size() * 4));
-    const auto b = Open(kTiny / "onnx_decoders" / c.at("name").get<std::string>(), 48, backend::ComputeMode::kF32);
+    const auto b = Open(kTiny / "onnx_decoders" / c.at("name").get<std::string>(), kContext, backend::ComputeMode::kF32);
     ASSERT_TRUE(b) << c.at("name");
     EXPECT_LE(Difference(AllRows(*b, c.at("prompt")), want), c.at("tolerance").get<double>()) << c.at("name");
     // Native: codes in blocks of 16 columns and activations are rounded.
-    const auto native = Open(kTiny / "onnx_decoders" / c.at("name").get<std::string>(), 48, backend::ComputeMode::kNative);
+    const auto native = Open(kTiny / "onnx_decoders" / c.at("name").get<std::string>(), kContext, backend::ComputeMode::kNative);
     ASSERT_TRUE(native) << c.at("name");
     EXPECT_LE(Difference(AllRows(*native, c.at("prompt")), want), 0.05) << c.at("name");
   }
