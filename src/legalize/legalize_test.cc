@@ -238,6 +238,18 @@ TEST(Driver, WhatIsTooLargeIsSaid) {
   EXPECT_EQ(done.value().report.whole.outcome, Comparison::Outcome::kTooLarge);
 }
 
+// Inputs and outputs that are left out, a cache of another rank, a block beyond any size: they stay as they are.
+TEST(Driver, DamagedNodesStay) {
+  const std::string folder = std::string(SLM_SOURCE_DIR) + "/tests/corpus/legalize_fuzz/";
+  const targets::Target target = PlainTarget(json::array(), {"Div", "Reciprocal", "Erf", "ReduceMean"});
+  for (const char* name : {"short_gemm", "short_div", "short_square", "short_power", "short_erf", "short_one_hot", "no_output",
+                           "cache_of_rank_1", "long_block"}) {
+    const auto done = Legalize(ReadShared(folder + name + ".onnx"), target, {});
+    ASSERT_TRUE(done.ok()) << name << ": " << done.error().message();
+    EXPECT_TRUE(done.value().report.rewritten.empty()) << name;
+  }
+}
+
 TEST(Driver, CheckAsksTheSameRewrites) {
   const auto model = ReadShared(kFolder + "gqa_buffer.onnx");
   const std::string label = model->graph.nodes[0].name;
