@@ -2,6 +2,7 @@
 #include "pad_token.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <nlohmann/json.hpp>
 
 #include "model/json.h"
@@ -33,7 +34,8 @@ int ByteOfNoText(const json& tokenizer) {
   // Byte-level vocabularies write a byte as one character: 0x00 as U+0100, 0xFF as U+00FF.
   const bool byte_level = vocabulary->contains("\u0100");
   const json id = vocabulary->value("<0xFF>", byte_level ? vocabulary->value("\u00ff", json()) : json());
-  return id.is_number_integer() ? id.get<int>() : -1;
+  const int64_t n = id.is_number_integer() ? id.get<int64_t>() : -1;
+  return n >= 0 && n <= INT32_MAX ? static_cast<int>(n) : -1;
 }
 
 }  // namespace
@@ -47,8 +49,10 @@ int PadToken(const model::Model& m, const TokenizerFiles& tokenizer) {
       if (!token.is_object() || token.value("special", json()) != true || !token.value("id", json()).is_number_integer() ||
           !token.value("content", json()).is_string())
         continue;
-      const int id = token["id"].get<int>();
-      if (id < 0 || id >= m.config.vocab_size || Ends(m, id) || InTemplate(m, token["content"])) continue;
+      const int64_t given = token["id"].get<int64_t>();
+      if (given < 0 || given >= m.config.vocab_size) continue;
+      const int id = static_cast<int>(given);
+      if (Ends(m, id) || InTemplate(m, token["content"])) continue;
       if (id == m.tokenizer.pad) return id;
       best = std::max(best, id);
     }

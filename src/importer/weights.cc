@@ -131,7 +131,7 @@ Result<const model::Tensor*> Weights::Matrix(const WeightView& v, Rows rows) {
     return Add(std::move(out));
   }
   const GroupedMatrix g = ColumnsOf(t, type);
-  if (const auto at = tables_.find(t.data.data()); at != tables_.end()) return at->second;
+  if (const model::Tensor* table = KnownTable(g, type)) return table;
   out.dtype = DType::kCount;
   out.foreign_type = type == DType::kF32 ? "F32_COLUMNS" : type == DType::kF16 ? "F16_COLUMNS" : "BF16_COLUMNS";
   out.dims = {g.n, g.k};
@@ -139,15 +139,21 @@ Result<const model::Tensor*> Weights::Matrix(const WeightView& v, Rows rows) {
   return Add(std::move(out));
 }
 
+const model::Tensor* Weights::KnownTable(const GroupedMatrix& columns, DType type) const {
+  const auto at = tables_.find(columns.codes.data());
+  const bool same = at != tables_.end() && at->second->dtype == type && at->second->dims == std::vector<int64_t>{columns.n, columns.k};
+  return same ? at->second : nullptr;
+}
+
 Result<const model::Tensor*> Weights::Table(const WeightView& v) {
   const onnx::Tensor& t = *v.values;
   if (v.scales || !v.transposed || t.dims.size() != 2 || !v.shape.empty()) return Matrix(v, Rows::kFirst);
-  if (const auto at = tables_.find(t.data.data()); at != tables_.end()) return at->second;
   model::Tensor out;
   out.name = t.name;
   SLM_ASSIGN_OR_RETURN(out.dtype, FloatType(t));
   SLM_RETURN_IF_ERROR(CheckSides(t, t.dims[0], t.dims[1]));
   const GroupedMatrix g = ColumnsOf(t, out.dtype);
+  if (const model::Tensor* table = KnownTable(g, out.dtype)) return table;
   out.dims = {g.n, g.k};
   std::vector<std::byte>& rows = bytes_->emplace_back(t.data.size());
   constexpr int64_t kAtOnce = 64;  // rows: what of a column lies in a few cache lines

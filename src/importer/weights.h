@@ -56,6 +56,8 @@ class Weights {
   using Key = std::tuple<const std::byte*, const std::byte*, const std::byte*, std::vector<int64_t>>;
   Result<const model::Tensor*> Codes(const WeightView& v, Rows rows);
   const model::Tensor* Add(model::Tensor t);
+  // The copy that Table made of these columns; nullptr. Tensors of a file may share bytes and not their shape.
+  const model::Tensor* KnownTable(const model::GroupedMatrix& columns, DType type) const;
   const model::Tensor* AddGrouped(const std::string& name, model::GroupedMatrix g);
   std::span<const std::byte> Keep(const void* data, size_t bytes);
   // The zero points of unsigned codes without any: they begin at 0, not in the middle. The same memory each time, so that a matrix that is

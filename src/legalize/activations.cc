@@ -106,7 +106,7 @@ std::optional<Piece> ReciprocalAsDiv(const Site& s) {
 }
 
 std::optional<Piece> DivAsReciprocal(const Site& s) {
-  if (!IsFloating(s.Type(0))) return std::nullopt;
+  if (!IsFloating(s.Type(0)) || !s.Given(1)) return std::nullopt;
   Builder b(s);
   b.To(0, "Mul", {s.node().inputs[0], b.Op("Reciprocal", {s.node().inputs[1]})});
   return b.Take();

@@ -12,7 +12,7 @@ namespace {
 
 // Stands for a score that is not seen: its exponential is 0 beside any score that is, and f16 has it.
 constexpr double kUnseen = -60000;
-constexpr int64_t kMostKeys = int64_t{1} << 20, kMostHeads = 65536, kMostCache = int64_t{1} << 28;
+constexpr int64_t kMostKeys = int64_t{1} << 20, kMostHeads = 65536, kMostCache = int64_t{1} << 28, kMostZeros = int64_t{1} << 24;
 
 reference::Array* Find(Inputs& inputs, const std::string& name) {
   const auto at = inputs.find(name);
@@ -54,6 +54,7 @@ std::optional<GroupedQueries> GroupedQueriesOf(const Site& s) {
   if (g.batch < 1 || g.tokens < 1 || g.keys < g.tokens || g.keys > kMostKeys || g.batch > kMostHeads || g.width > kMostKeys ||
       g.batch * g.kv_heads > kMostCache / (g.keys * g.width))
     return std::nullopt;
+  if (g.keys > g.past && g.batch * g.kv_heads > kMostZeros / ((g.keys - g.past) * g.width)) return std::nullopt;  // a constant
   if (n.Int("do_rotary", 0) != 0) {
     const targets::Value* cos = s.In(7);
     if (!cos || !cos->has_shape || cos->shape.size() != 2 || !s.Given(8)) return std::nullopt;
@@ -206,7 +207,9 @@ std::optional<Piece> AttentionAsPieces(const Site& s) {
   const auto q = s.Shape(0), k = s.Shape(1), v = s.Shape(2), past_k = s.Shape(4), past_v = s.Shape(5);
   const ElementType type = s.Type(0);
   if (!q || !k || !v || !IsFloating(type) || s.Type(1) != type || s.Type(2) != type || s.Given(6) || s.Wanted(3)) return std::nullopt;
-  if (s.Given(4) != s.Given(5) || (s.Given(4) && (!past_k || !past_v)) || q->size() != k->size() || q->size() != v->size())
+  const auto is_cache = [](const std::optional<Dims>& dims) { return dims && dims->size() == 4; };
+  if (s.Given(4) != s.Given(5) || (s.Given(4) && (!is_cache(past_k) || !is_cache(past_v))) || q->size() != k->size() ||
+      q->size() != v->size())
     return std::nullopt;
   if (n.Int("left_window_size", -1) >= 0 || n.Int("right_window_size", -1) >= 0 || n.Int("softmax_precision", 0) != 0) return std::nullopt;
   Builder b(s);
@@ -219,12 +222,12 @@ std::optional<Piece> AttentionAsPieces(const Site& s) {
   a.tokens = (*q)[flat ? 1 : 2];
   const int64_t fresh = (*k)[flat ? 1 : 2], past = past_k ? (*past_k)[2] : 0;
   if (a.kv_heads < 1 || a.q_heads < a.kv_heads || a.q_heads > kMostHeads || a.q_heads % a.kv_heads != 0 || a.tokens < 1 || fresh < 1 ||
-      past < 0 || past > kMostKeys || fresh > kMostKeys)
+      past < 0 || past > kMostKeys || fresh > kMostKeys || a.tokens > kMostKeys)
     return std::nullopt;
   const int64_t width = flat ? (*q)[2] / a.q_heads : (*q)[3];
   a.value_width = flat ? (*v)[2] / a.kv_heads : (*v)[3];
   a.keys = past + fresh;
-  if (width < 1 || a.value_width < 1) return std::nullopt;
+  if (width < 1 || a.value_width < 1 || width > kMostKeys || a.value_width > kMostKeys) return std::nullopt;
   if (flat) {
     a.q = HeadsFirst(b, a.q, a.batch, a.tokens, a.q_heads, width);
     a.k = HeadsFirst(b, a.k, a.batch, fresh, a.kv_heads, width);

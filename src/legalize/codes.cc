@@ -7,7 +7,7 @@
 namespace slm::legalize {
 namespace {
 
-constexpr int64_t kMostCodes = int64_t{1} << 33, kMostTableBytes = int64_t{1} << 31;
+constexpr int64_t kMostCodes = int64_t{1} << 33, kMostTableBytes = int64_t{1} << 31, kMostBlock = 65536;
 
 // Rows of codes, those of a row in bytes of their own.
 struct CodeRows {
@@ -75,7 +75,9 @@ const onnx::Tensor* Fixed(const Site& s, size_t input) {
 // Checks the sizes of codes, scales and zero points against each other.
 bool Fits(const Site& s, Dequantized& d, size_t zeros_at) {
   if (d.bits != 4 && d.bits != 8) return false;
-  if (d.rows < 1 || d.width < 1 || d.block < 1 || d.rows > kMostCodes / d.width || !d.codes.bytes || !d.scale_tensor) return false;
+  if (d.rows < 1 || d.width < 1 || d.block < 1 || d.block > kMostBlock || d.rows > kMostCodes / d.width || !d.codes.bytes ||
+      !d.scale_tensor)
+    return false;
   d.blocks = (d.width + d.block - 1) / d.block;
   if (d.codes.bytes->type != ElementType::kUint8 || !IsFloating(d.scale_tensor->type)) return false;
   if (static_cast<int64_t>(d.codes.bytes->data.size()) != d.rows * d.codes.row_bytes || d.codes.row_bytes * 8 / d.bits < d.width)
@@ -120,7 +122,7 @@ std::optional<Piece> MatMulNBitsAsDequantize(const Site& s) {
   Dequantized d{.rows = n.Int("N", 0), .width = n.Int("K", 0), .block = n.Int("block_size", 0), .bits = n.Int("bits", 4)};
   d.codes.bytes = Fixed(s, 1);
   d.scale_tensor = Fixed(s, 2);
-  if (s.Given(4) || n.Int("weight_prepacked", 0) != 0 || d.block < 1 || d.block > 65536 || d.width < 1 || d.width > kMostCodes)
+  if (s.Given(4) || n.Int("weight_prepacked", 0) != 0 || d.block < 1 || d.block > kMostBlock || d.width < 1 || d.width > kMostCodes)
     return std::nullopt;
   d.codes.row_bytes = (d.width + d.block - 1) / d.block * d.block * d.bits / 8;
   if (!Fits(s, d, 3) || d.scale_tensor->type != s.Type(0)) return std::nullopt;

@@ -154,6 +154,17 @@ std::vector<std::string> Results(const Forms& f) {
   return out;
 }
 
+// Relative to the value, and to the largest one of its output: what rounding after each operator of a piece may add up to.
+double ToleranceOf(ElementType type) {
+  switch (type) {
+    case ElementType::kDouble: return 0x1p-40;
+    case ElementType::kFloat: return 0x1p-16;
+    case ElementType::kFloat16: return 0x1p-7;
+    case ElementType::kBfloat16: return 0x1p-4;
+    default: return 0;
+  }
+}
+
 // Adds one output to a comparison.
 void Join(const Array& got, const Array& want, double factor, const std::string& name, Comparison& c) {
   double largest = 0;
@@ -166,16 +177,6 @@ void Join(const Array& got, const Array& want, double factor, const std::string&
 }
 
 }  // namespace
-
-double ToleranceOf(ElementType type) {
-  switch (type) {
-    case ElementType::kDouble: return 0x1p-40;
-    case ElementType::kFloat: return 0x1p-16;
-    case ElementType::kFloat16: return 0x1p-7;
-    case ElementType::kBfloat16: return 0x1p-4;
-    default: return 0;
-  }
-}
 
 Comparison ComparePieces(const Forms& f, const Piece& piece) {
   Comparison out;

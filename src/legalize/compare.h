@@ -4,9 +4,6 @@
 
 namespace slm::legalize {
 
-// Relative to the value, and to the largest one of its output: what rounding after each operator of a piece may add up to.
-double ToleranceOf(ElementType type);
-
 struct Forms {
   const State &before, &after;
   const View &view_before, &view_after;

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <string_view>
 
 #include "legalize/families.h"
 #include "legalize/rewrites.h"
@@ -11,9 +12,11 @@ namespace {
 
 const onnx::Node* At(const Site& s, int node) { return node < 0 ? nullptr : &s.graph.nodes[static_cast<size_t>(node)]; }
 
-bool Is(const Site& s, int node, const char* op) {
+// The file may give an operator fewer inputs than it has.
+bool Is(const Site& s, int node, std::string_view op) {
   const onnx::Node* n = At(s, node);
-  return n && n->op_type == op && n->domain.empty() && !n->outputs.empty() && !n->inputs.empty();
+  const size_t n_inputs = op == "Sqrt" || op == "Reciprocal" ? 1 : 2;
+  return n && n->op_type == op && n->domain.empty() && !n->outputs.empty() && n->inputs.size() == n_inputs;
 }
 
 // The other input of a node with two; "" when `value` is neither.

@@ -15,7 +15,7 @@ constexpr int64_t kMostValues = int64_t{1} << 22;
 std::optional<Piece> ProductAndSum(const Site& s) {
   const onnx::Node& n = s.node();
   const ElementType type = s.Type(0);
-  if (!IsFloating(type)) return std::nullopt;
+  if (!IsFloating(type) || !s.Given(1)) return std::nullopt;
   Builder b(s);
   const std::string a = n.Int("transA", 0) != 0 ? b.Transpose(n.inputs[0], {1, 0}) : n.inputs[0];
   const std::string w = n.Int("transB", 0) != 0 ? b.Transpose(n.inputs[1], {1, 0}) : n.inputs[1];
@@ -49,7 +49,7 @@ std::optional<Piece> GatherAsSlice(const Site& s) {
   for (int64_t& id : ids) {
     if (id < 0 && size < 0) return std::nullopt;
     if (id < 0) id += size;
-    if (id < 0 || (size >= 0 && id >= size)) return std::nullopt;
+    if (id < 0 || id == INT64_MAX || (size >= 0 && id >= size)) return std::nullopt;
   }
   for (size_t k = 1; k < ids.size(); ++k)
     if (ids[k] != ids[0] + static_cast<int64_t>(k)) return std::nullopt;
@@ -70,7 +70,8 @@ std::optional<Piece> OneHotProductAsGather(const Site& s) {
   const onnx::Node& m = s.graph.nodes[static_cast<size_t>(product)];
   const auto rank = s.Rank(0);
   const int64_t axis = n.Int("axis", -1);
-  if (m.op_type != "MatMul" || !m.domain.empty() || m.inputs[0] != n.outputs[0] || !rank || (axis != -1 && axis != *rank))
+  if (m.op_type != "MatMul" || !m.domain.empty() || m.inputs.size() != 2 || m.inputs[0] != n.outputs[0] || !rank ||
+      (axis != -1 && axis != *rank))
     return std::nullopt;
   const targets::Value* table = s.flat.Find(m.inputs[1]);
   if (!table || table->shape.size() != 2 || table->shape[0].value != depth[0] || depth[0] < 1) return std::nullopt;

@@ -78,8 +78,9 @@ class Driver {
     const int flat_node = at < 0 ? -1 : v.FlatNode(s.model.graph.nodes[static_cast<size_t>(at)]);
     if (flat_node < 0 || depth > kDeepest || opset < kLeastOpset || spent()) return std::nullopt;
     const onnx::Node& n = s.model.graph.nodes[static_cast<size_t>(at)];
+    if (n.inputs.empty() || n.outputs.empty() || n.outputs[0].empty()) return std::nullopt;
     for (const RewriteEntry& r : kRewrites) {
-      if (n.op_type != r.op || n.domain != r.domain || r.use != use || path.contains(r.name) || n.inputs.empty()) continue;
+      if (n.op_type != r.op || n.domain != r.domain || r.use != use || path.contains(r.name)) continue;
       auto piece = r.function({s.model.graph, v.flat, static_cast<size_t>(at), flat_node, opset});
       std::string why = !piece ? "is not for this form" : "";
       if (piece && !CanRaise(s.model, piece->least_opset)) why = fmt::format("needs operator set {}", piece->least_opset);
@@ -224,12 +225,6 @@ struct Storage {
 }  // namespace
 
 std::span<const RewriteEntry> AllRewrites() { return kRewrites; }
-
-std::vector<RewriteRow> Rewrites() {
-  std::vector<RewriteRow> out;
-  for (const RewriteEntry& r : kRewrites) out.push_back({r.name, r.op, r.domain, r.summary});
-  return out;
-}
 
 Result<Legalized> Legalize(std::shared_ptr<const onnx::Model> given, const targets::Target& target, const Options& options) {
   const onnx::Model& model = *given;

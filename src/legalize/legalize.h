@@ -63,11 +63,11 @@ struct Report {
   std::vector<Rewritten> rewritten;
   std::vector<Refused> refused;  // rewrites that the target would take and that were not made
   std::vector<Left> left;
-  int64_t n_folded = 0;                              // nodes computed here
-  int64_t opset = 0, opset_before = 0;               // of ONNX's own domain
-  std::vector<std::string> unknown_dims, open_dims;  // of the options that the graph has not; still open
-  Comparison whole;                                  // the whole graph, before and after
-  std::vector<std::string> notes;                    // bounds that were reached
+  int64_t n_folded = 0;                 // nodes computed here
+  int64_t opset = 0, opset_before = 0;  // of ONNX's own domain
+  std::vector<std::string> open_dims;   // still open
+  Comparison whole;                     // the whole graph, before and after
+  std::vector<std::string> notes;       // bounds that were reached
   bool all_native() const { return left.empty(); }
 };
 
@@ -84,13 +84,5 @@ Result<Legalized> Legalize(std::shared_ptr<const onnx::Model> model, const targe
 // rewrites. Errors: kLimit.
 Result<std::map<std::string, std::string>> Rewritable(const onnx::Model& model, const targets::Target& target, const Options& options,
                                                       const std::vector<std::string>& nodes);
-
-struct RewriteRow {
-  const char* name;
-  const char* op;  // that it starts from
-  const char* domain;
-  const char* summary;
-};
-std::vector<RewriteRow> Rewrites();
 
 }  // namespace slm::legalize

@@ -27,11 +27,13 @@ bool OnlyFirstOutput(const Site& s) {
 // f32 is what narrower types are computed in.
 ElementType Wide(ElementType type) { return type == ElementType::kDouble ? type : ElementType::kFloat; }
 
+enum class Centred : uint8_t { kNo, kYes };
+
 // x / sqrt(mean(x * x) + epsilon), or that of x - mean(x); in the type of x.
-std::string Normalized(Builder& b, std::string x, ElementType type, const Dims& axes, double epsilon, bool centred) {
+std::string Normalized(Builder& b, std::string x, ElementType type, const Dims& axes, double epsilon, Centred centred) {
   const ElementType wide = Wide(type);
   if (wide != type) x = b.Cast(x, wide);
-  if (centred) {
+  if (centred == Centred::kYes) {
     const std::string mean = b.Mean(x, axes);
     x = b.Op("Sub", {x, mean});
   }
@@ -69,7 +71,7 @@ std::optional<Piece> Exchange(const Site& s, const char* norm, int64_t least_ops
   return b.Take();
 }
 
-std::optional<Piece> InPieces(const Site& s, bool centred) {
+std::optional<Piece> InPieces(const Site& s, Centred centred) {
   const auto axes = NormAxes(s);
   const ElementType type = s.Type(0);
   if (!axes || !OnlyFirstOutput(s) || !IsFloating(type) || s.Type(1) != type) return std::nullopt;
@@ -87,7 +89,7 @@ std::optional<Piece> SkipRmsNorm(const Site& s) { return SkipNorm(s, "Simplified
 std::optional<Piece> SkipLayerNorm(const Site& s) { return SkipNorm(s, "LayerNormalization", 4, 3); }
 std::optional<Piece> RmsNormAsStandard(const Site& s) { return Exchange(s, "RMSNormalization", 23); }
 std::optional<Piece> RmsNormAsSimplified(const Site& s) { return Exchange(s, "SimplifiedLayerNormalization", 0); }
-std::optional<Piece> RmsNormInPieces(const Site& s) { return InPieces(s, false); }
-std::optional<Piece> LayerNormInPieces(const Site& s) { return InPieces(s, true); }
+std::optional<Piece> RmsNormInPieces(const Site& s) { return InPieces(s, Centred::kNo); }
+std::optional<Piece> LayerNormInPieces(const Site& s) { return InPieces(s, Centred::kYes); }
 
 }  // namespace slm::legalize

@@ -23,6 +23,6 @@ struct RewriteEntry {
   Rewrite function;
   const char* summary;
 };
-std::span<const RewriteEntry> AllRewrites();
+std::span<const RewriteEntry> AllRewrites();  // in the list's order
 
 }  // namespace slm::legalize

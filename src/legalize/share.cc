@@ -1,5 +1,7 @@
 // ShareMade: see state.h.
 #include <algorithm>
+#include <bit>
+#include <cstdint>
 #include <tuple>
 
 #include "legalize/state.h"
@@ -18,7 +20,7 @@ std::string Fingerprint(const onnx::Node& n) {
     if (!a.graphs.empty() || !a.tensors.empty() || !a.sparse_tensors.empty() || !a.types.empty()) return "";
     text += '\1' + a.name;
     for (const int64_t v : a.ints) text += '\2' + std::to_string(v);
-    for (const float v : a.floats) text += '\3' + std::to_string(v);
+    for (const float v : a.floats) text += '\3' + std::to_string(std::bit_cast<uint32_t>(v));  // every bit: an epsilon is small
     for (const std::string& v : a.strings) text += '\4' + v;
   }
   return text;

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Small graphs with what they compute, for the rewrites of src/legalize: tests/tiny/legalize/NAME.onnx and cases.json.
+"""Small graphs with what they compute, for the rewrites of src/legalize: tests/tiny/legalize/NAME.onnx and cases.json; damaged ones as seeds
+of legalize_fuzz.
 
 make_legalize.py. The values are those of ONNX Runtime's CPU provider without its optimizers or, where it has no kernel, of the onnx
 package's reference evaluator; the graphs are asked for by hand below. Needs onnx, onnxruntime, numpy (tools/requirements.txt)."""
@@ -14,6 +15,7 @@ from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 OUT = pathlib.Path(__file__).parent / "legalize"
+CORPUS = OUT.parents[1] / "corpus/legalize_fuzz"
 MS = "com.microsoft"
 rng = np.random.default_rng(7)
 cases = {}
@@ -242,10 +244,37 @@ def fixed():
          dims={"tokens": 3}, symbols={"x": ("tokens", 2, 4)})
 
 
+def damaged():
+    """Seeds that no runtime takes: inputs or outputs left out, a cache of another rank, a block beyond any size."""
+    inputs = {"x": np.ones((1, 2, 3, 8), np.float32), "past": np.ones(4, np.float32), "ids": np.array([[1]])}
+    constants = {"one": np.float32(1), "last": np.array([-1]), "depth": np.int64(4), "pair": np.array([0, 1], np.float32),
+                 "table": np.ones((4, 8), np.uint8), "scales": np.ones((4, 1), np.float32)}
+    graphs = {
+        "short_gemm": [node("Gemm", ["x"], ["y"])],
+        "short_div": [node("Div", ["x"], ["y"])],
+        "short_square": [node("Mul", ["x"], ["p"]), node("ReduceMean", ["p", "last"], ["m"]), node("Add", ["m", "one"], ["s"]),
+                         node("Sqrt", ["s"], ["y"])],
+        "short_power": [node("Pow", ["x"], ["p"]), node("ReduceMean", ["p", "last"], ["y"])],
+        "short_erf": [node("Div", ["x"], ["s"]), node("Erf", ["s"], ["f"]), node("Add", ["f", "one"], ["y"])],
+        "short_one_hot": [node("OneHot", ["ids", "depth", "pair"], ["h"]), node("MatMul", ["h"], ["y"])],
+        "no_output": [helper.make_node("Reciprocal", ["x"], []), helper.make_node("Erf", ["x"], ["", "y"])],
+        "cache_of_rank_1": [node("Attention", ["x", "x", "x", "", "past", "past"], ["y"])],
+        "long_block": [node("GatherBlockQuantized", ["table", "ids", "scales"], ["y"], MS, block_size=2**63 - 1)],
+    }
+    info = lambda name, a: helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
+    for name, nodes in graphs.items():
+        used = {i for n in nodes for i in n.input}
+        graph = helper.make_graph(nodes, name, [info(n, a) for n, a in inputs.items()], [helper.make_empty_tensor_value_info("y")],
+                                  [numpy_helper.from_array(np.asarray(a), n) for n, a in constants.items() if n in used])
+        opsets = [helper.make_opsetid("", 23), helper.make_opsetid(MS, 1)]
+        (CORPUS / f"{name}.onnx").write_bytes(helper.make_model(graph, opset_imports=opsets, ir_version=11).SerializeToString())
+
+
 if __name__ == "__main__":
     OUT.mkdir(exist_ok=True)
     for family in (norms, activations, rotary, attention, weights, layout, whole, fixed):
         family()
+    damaged()
     lines = [f"{json.dumps(k)}: {json.dumps(v)}" for k, v in cases.items()]
     (OUT / "cases.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
     print(len(cases), "cases")

@@ -176,7 +176,7 @@ Result<int> CompileForNpu(Io& io, const NpuRequest& r) {
   SLM_ASSIGN_OR_RETURN(const Outcome o, CompileAll(io, r, limited, platform, files));
   const std::vector<std::string> grown = GrownSince(RowsIn(record, r.target), o.graphs);
   const bool refused = !grown.empty() && r.growth == Growth::kRefused;
-  if (!own.empty() && !refused) SLM_RETURN_IF_ERROR(WriteCompiled(own, before, r.target, RowsOf(o.graphs), io));
+  if (!own.empty() && !refused && !o.graphs.empty()) SLM_RETURN_IF_ERROR(WriteCompiled(own, before, r.target, RowsOf(o.graphs), io));
   Print(io, r, o, grown, static_cast<double>(NowNs() - start_ns) / 1e9);
   for (const std::string& g : grown) io.Note((refused ? "grew by more than 10 %: " : "accepted: ") + g);
   if (refused) io.Note(base + " stays as it is; --accept-growth takes the new numbers over");

@@ -145,7 +145,7 @@ Result<Found> LeastBytes(const Problem& p, double most_loss) {
   EachVocabulary(p.vocabulary, [&](Found found) {
     auto body = AllocateLoss(p.body.of, most_loss - found.vocabulary_loss);
     if (!body.ok()) {
-      if (found.vocabulary_loss < least) failed = body.error();
+      if (!failed || found.vocabulary_loss < least) failed = body.error();
       least = std::min(least, found.vocabulary_loss);
       return;
     }

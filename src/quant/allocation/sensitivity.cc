@@ -187,10 +187,13 @@ class Measurement {
 
   // What error feedback leaves of the errors of each matrix, measured with four bits: the number of bits hardly matters.
   using Gains = std::map<const Tensor*, double>;
-  Status MeasureGains(const ProductError& products, const std::vector<Judged>& judged, bool super, Rounder* rounder, Gains* gains) const {
-    const DType four = super ? DType::kQ4_K : DType::kQ4_0;
+  enum class Blocks : uint8_t { kOf32, kSuper };
+  static Blocks BlocksOf(DType t) { return Info(t).block > 32 ? Blocks::kSuper : Blocks::kOf32; }
+  Status MeasureGains(const ProductError& products, const std::vector<Judged>& judged, Blocks blocks, Rounder* rounder,
+                      Gains* gains) const {
+    const DType four = blocks == Blocks::kSuper ? DType::kQ4_K : DType::kQ4_0;
     for (const Judged& j : judged) {
-      const auto is_of_kind = [&](DType t) { return (Info(t).block > 32) == super && IsMeasured(j.sample, t); };
+      const auto is_of_kind = [&](DType t) { return BlocksOf(t) == blocks && IsMeasured(j.sample, t); };
       if (std::none_of(found_.types.begin(), found_.types.end(), is_of_kind)) continue;
       SLM_RETURN_IF_ERROR(GoOn());
       SLM_ASSIGN_OR_RETURN(const double without, ErrorOf(products, j, four, Codes::kNearest, rounder));
@@ -214,9 +217,9 @@ class Measurement {
       }
       Rounder rounder(machine_, fitted_[input],
                       {.search = recipe_.search, .weighted = recipe_.weighted, .gptq = recipe_.gptq, .damping = recipe_.damping});
-      Gains gains[2];  // of blocks of 32, of super-blocks
-      for (const bool super : {false, true})
-        if (recipe_.gptq) SLM_RETURN_IF_ERROR(MeasureGains(products, judged, super, &rounder, &gains[super ? 1 : 0]));
+      Gains gains[2];  // by Blocks
+      for (const Blocks blocks : {Blocks::kOf32, Blocks::kSuper})
+        if (recipe_.gptq) SLM_RETURN_IF_ERROR(MeasureGains(products, judged, blocks, &rounder, &gains[static_cast<size_t>(blocks)]));
       for (Judged& j : judged) {
         SLM_RETURN_IF_ERROR(GoOn());
         const Tensor* tensor = j.sample.tensor;
@@ -227,7 +230,7 @@ class Measurement {
             continue;
           }
           SLM_ASSIGN_OR_RETURN(const double e, ErrorOf(products, j, dtype, Codes::kNearest, &rounder));
-          one.errors.push_back(recipe_.gptq ? e * gains[Info(dtype).block > 32 ? 1 : 0].at(tensor) : e);
+          one.errors.push_back(recipe_.gptq ? e * gains[static_cast<size_t>(BlocksOf(dtype))].at(tensor) : e);
         }
         LayerTensor coarse = j.sample;
         MakeCoarse(&coarse);
