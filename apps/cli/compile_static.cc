@@ -43,10 +43,14 @@ struct Outcome {
   std::string target;
 };
 
+// Not about the graph: the next one would fail as well.
+bool IsOfTheMachine(Code code) { return code == Code::kIo || code == Code::kUnavailable || code == Code::kLimit; }
+
 Status CompileGraph(Io& io, const ort::Runtime& runtime, const ort::Choice& choice, const StaticRequest& r,
                     const onnx::StaticGraphFile& graph, Outcome& o) {
   const auto made = CompiledContext(io, runtime, r.folder + "/" + graph.name, choice, r.cache);
   if (io.cancelled()) return Error(Code::kCancelled, "interrupted");
+  if (!made.ok() && IsOfTheMachine(made.error().code())) return made.error();
   if (!made.ok()) {
     o.refused.push_back(RefusedRow(io, graph.name, graph.tokens, made.error()));
     return Ok();

@@ -1,6 +1,7 @@
 // See compiled_record.h.
 #include "compiled_record.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -46,7 +47,13 @@ json RowsIn(const json& record, const std::string& target) {
 
 Status WriteCompiled(const std::string& path, const json& before, const std::string& target, const ordered_json& rows, const Io& io) {
   ordered_json all = before.is_object() ? ordered_json(before["targets"]) : ordered_json::object();
-  all[target] = rows;
+  ordered_json list = rows;
+  for (const json& row : RowsIn(before, target)) {
+    const json file = row.is_object() ? row.value("file", json()) : json();
+    if (std::none_of(rows.begin(), rows.end(), [&](const ordered_json& r) { return json(r["file"]) == file; }))
+      list.push_back(ordered_json(row));
+  }
+  all[target] = std::move(list);
   const ordered_json document = {{"format", kFormat}, {"version", 1}, {"estimates", kEstimateNote}, {"targets", std::move(all)}};
   return WriteTextFile(path, document.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n", io);
 }

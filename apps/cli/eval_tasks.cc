@@ -6,8 +6,6 @@
 
 #include "eval/tasks.h"
 #include "eval_options.h"
-#include "importer/importer.h"
-#include "onnx/static_folder/static_folder.h"
 #include "output_file.h"
 #include "store.h"
 
@@ -99,7 +97,6 @@ OpenOptions OpenBase(const EvalOptions& o, OpenOptions model) {
   if (!o.base_compute.empty()) model.compute = o.base_compute;
   if (!o.base_device.empty()) model.device = o.base_device;
   model.prefill_model = model.prefill_device = model.decode_device = "";  // of MODEL: the base is one back end
-  if (!importer::IsOnnxModel(o.base) && !onnx::IsStaticFolder(o.base)) model.ort = {};
   return model;
 }
 

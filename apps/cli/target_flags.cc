@@ -10,7 +10,7 @@ namespace slm::cli {
 Result<std::map<std::string, int64_t>> ReadDims(const std::vector<std::string>& words) {
   std::map<std::string, int64_t> out;
   for (const std::string& word : words) {
-    const size_t at = word.rfind('=');
+    const size_t at = word.find('=');
     int64_t n = -1;
     if (at != std::string::npos) {
       const char *first = word.data() + at + 1, *last = word.data() + word.size();
@@ -19,7 +19,8 @@ Result<std::map<std::string, int64_t>> ReadDims(const std::vector<std::string>& 
     constexpr int64_t kLongest = int64_t{1} << 40;
     if (at == 0 || n < 1 || n > kLongest)
       return Error(Code::kInvalidArgument, "--dim " + word + ": not NAME=N with N from 1 on", "e.g. --dim batch_size=1");
-    out[word.substr(0, at)] = n;
+    if (!out.emplace(word.substr(0, at), n).second)
+      return Error(Code::kInvalidArgument, "--dim " + word + ": the same dimension twice", "give each once");
   }
   return out;
 }

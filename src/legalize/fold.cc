@@ -1,16 +1,17 @@
 // Fold: what is the same at every run becomes a constant. What is known comes from targets::Flatten, which runs small nodes by the
 // reference executor and bounds their size.
 #include <algorithm>
+#include <set>
 
 #include "legalize/state.h"
 
 namespace slm::legalize {
 namespace {
 
-constexpr int kMostBranches = 1000;
+constexpr int kMostPasses = 100;  // a branch that is taken may decide the next one
 
-// The condition of an If that is the same at every run.
-const onnx::Graph* Branch(const onnx::Node& n, const targets::Flat& flat) {
+// Name of the branch that an If takes at every run; nullptr: not known, or it stays.
+const char* Branch(const onnx::Node& n, const targets::Flat& flat) {
   if (n.op_type != "If" || !n.domain.empty() || n.inputs.size() != 1) return nullptr;
   const targets::Value* v = flat.Find(n.inputs[0]);
   if (!v || !v->fixed) return nullptr;
@@ -18,22 +19,28 @@ const onnx::Graph* Branch(const onnx::Node& n, const targets::Flat& flat) {
   if (v->data && v->data->i.size() == 1) condition = v->data->i[0];
   else if (v->tensor && v->tensor->n_values() == 1 && v->tensor->data.size() == 1) condition = std::to_integer<int64_t>(v->tensor->data[0]);
   if (condition < 0) return nullptr;
-  const onnx::Attribute* a = n.Find(condition != 0 ? "then_branch" : "else_branch");
+  const char* name = condition != 0 ? "then_branch" : "else_branch";
+  const onnx::Attribute* a = n.Find(name);
   if (!a || a->graphs.size() != 1) return nullptr;
   const onnx::Graph& body = a->graphs[0];
   // A body inside the body sees its names, which change here; such an If stays.
   const bool nested = std::any_of(body.nodes.begin(), body.nodes.end(), [](const onnx::Node& inner) {
     return std::any_of(inner.attributes.begin(), inner.attributes.end(), [](const onnx::Attribute& b) { return !b.graphs.empty(); });
   });
-  return nested || !body.sparse_initializers.empty() || body.outputs.size() != n.outputs.size() ? nullptr : &body;
+  return nested || !body.sparse_initializers.empty() || body.outputs.size() != n.outputs.size() ? nullptr : name;
 }
 
 // The branch's nodes in the outer graph, under names of their own.
-void TakeBranch(State& state, size_t at, const onnx::Graph& chosen, const targets::Flat& flat) {
-  const onnx::Graph body = chosen;
+void TakeBranch(State& state, size_t at, const char* branch, const targets::Flat& flat, std::set<std::string>* prefixes) {
   const onnx::Node n = state.model.graph.nodes[at];
+  const onnx::Graph& body = n.Find(branch)->graphs[0];
   std::string prefix = Key(n) + "/";
-  while (flat.values.lower_bound(prefix) != flat.values.end() && flat.values.lower_bound(prefix)->first.starts_with(prefix)) prefix += "/";
+  const auto taken = [&] {
+    const auto next = flat.values.lower_bound(prefix);
+    return prefixes->contains(prefix) || (next != flat.values.end() && next->first.starts_with(prefix));
+  };
+  while (taken()) prefix += "/";
+  prefixes->insert(prefix);
   std::map<std::string, std::string> names;
   for (const onnx::Tensor& t : body.initializers) names[t.name] = prefix + t.name;
   for (const onnx::Node& inner : body.nodes)
@@ -86,15 +93,16 @@ std::vector<OwnedTensor> Constants(const onnx::Node& n, const targets::Flat& fla
 
 Result<int64_t> Fold(State& state) {
   int64_t gone = 0;
-  for (int branches = 0; branches < kMostBranches; ++branches) {
+  for (int pass = 0; pass < kMostPasses; ++pass) {
     SLM_ASSIGN_OR_RETURN(const targets::Flat flat, targets::Flatten(state.model, {}));
     const auto& nodes = state.model.graph.nodes;
-    size_t at = 0;
-    const onnx::Graph* branch = nullptr;
-    for (; at < nodes.size() && !branch; ++at) branch = Branch(nodes[at], flat);
-    if (!branch) break;
-    TakeBranch(state, at - 1, *branch, flat);
-    ++gone;
+    std::vector<std::pair<size_t, const char*>> decided;
+    for (size_t at = nodes.size(); at-- > 0;)
+      if (const char* branch = Branch(nodes[at], flat)) decided.emplace_back(at, branch);
+    if (decided.empty()) break;
+    std::set<std::string> prefixes;
+    for (const auto& [at, branch] : decided) TakeBranch(state, at, branch, flat, &prefixes);  // from the last, so that places stay
+    gone += static_cast<int64_t>(decided.size());
   }
   SLM_ASSIGN_OR_RETURN(const targets::Flat flat, targets::Flatten(state.model, {}));
   onnx::Graph& g = state.model.graph;

@@ -40,6 +40,9 @@ class Flattener {
   Result<Flat> Run() {
     Scope top;
     Initializers(m_.graph, top);
+    // From IR version 4 on an initializer that is an input, too, is only what it is when the caller gives nothing.
+    if (m_.ir_version >= 4)
+      for (const onnx::ValueInfo& v : m_.graph.inputs) flat_.values[top.Define(v.name)] = {};
     for (const onnx::ValueInfo& v : m_.graph.inputs)
       if (Value& value = flat_.values[top.Define(v.name)]; !value.tensor) {
         value.graph_input = true;

@@ -146,6 +146,21 @@ class Legalize(unittest.TestCase):
                     self.values(GRAPHS / f"{name}.onnx", out, self.random_feed(out))
         self.assertGreater(made, 12)
 
+    def test_a_default_is_no_constant(self):
+        """An initializer that the caller may replace: x to the power of e, which is 2 unless it is given."""
+        self.needs_values()
+        import numpy as np
+        import onnx
+        from onnx import TensorProto, helper, numpy_helper
+        value = lambda name, shape: helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+        graph = helper.make_graph([helper.make_node("Pow", ["x", "e"], ["y"])], "g", [value("x", [2, 3]), value("e", [])], [value("y", [2, 3])],
+                                  [numpy_helper.from_array(np.float32(2), "e")])
+        path, out = self.d / "default.onnx", self.d / "default_out.onnx"
+        onnx.save(helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 21)]), str(path))
+        legalize(path, "qnn-htp-v73", out)
+        x = np.array([[1, 2, 3], [4, 5, 6]], np.float32)
+        self.values(path, out, {"x": x, "e": np.array(3, np.float32)})
+
     def decoder_feed(self, past, valid, total, tokens=1, layers=2):
         import numpy as np
         rng = np.random.default_rng(5)
