@@ -21,7 +21,7 @@ STEPS, MESSAGE_WORDS, CONTEXT = 64, 430, 1024
 
 class Slm:
     def __init__(self, program, folder, threads, prefix):
-        command = [*prefix, program, "chat", folder, "--json", "-n", STEPS, "--ignore-eos", "-t", threads, "--ctx", CONTEXT]
+        command = [*prefix, program, "chat", folder, "--backend", "ort", "--json", "-n", STEPS, "--ignore-eos", "-t", threads, "--ctx", CONTEXT]
         self.chat = subprocess.Popen([str(c) for c in command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def measure(self, numbers):
