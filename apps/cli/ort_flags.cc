@@ -30,7 +30,7 @@ void AddOrtFlags(CLI::App& app, OrtFlags& f) {
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->group(group);
-  app.add_option("--power", f.power, "burst, balanced or low: speed against power, where the provider can choose (Qualcomm's)")
+  app.add_option("--power", f.power, "burst, balanced or low: speed against power, where the provider can choose (Qualcomm's, WebGPU's)")
       ->check(CLI::IsMember({"burst", "balanced", "low"}))
       ->group(group);
 }

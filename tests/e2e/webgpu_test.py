@@ -4,6 +4,7 @@
 `./dev ort webgpu` fetches both into the folder SLM_ORT; without them it is skipped, a failure with SLM_NEED_WEBGPU=1. The provider's shaders
 run, no graphics processor does.
 """
+import json
 import os
 import pathlib
 import sys
@@ -53,6 +54,17 @@ class WebGpu(unittest.TestCase):
                 copied = [op["reason"] for op in got["placement"]["ops"] if op["op"] == "Memcpy"]
                 self.assertEqual(len(copied), 1)
                 self.assertLess(int(copied[0].split()[2]), got["memory"]["kv_bytes"] // 8)
+
+    def test_power_is_the_preference_of_an_adapter(self):
+        ids = self.run_ids("f32", *WEBGPU)["ids"]
+        for power in ("burst", "balanced", "low"):
+            run = slm("run", self.d / "f32", "--raw", "--ids", "-n", 24, "--ignore-eos", "-p", "in the end", "--json", *WEBGPU, "--power", power)
+            self.assertEqual(run.returncode, 0, run.stderr)
+            self.assertEqual(json.loads(run.stdout.splitlines()[-1])["ids"], ids)
+            self.assertEqual("no balanced mode" in run.stderr, power == "balanced", run.stderr)
+        # The provider knows the option: it refuses another value of it.
+        refused = slm("run", self.d / "f32", "--raw", "-p", "x", "-n", 1, *WEBGPU, "--ep-option", "powerPreference=no-such", "--no-fallback")
+        self.assertNotEqual(refused.returncode, 0, refused.stderr)
 
     def test_a_cache_that_is_kept_and_rewound(self):
         text = self.d / "text.txt"

@@ -81,12 +81,13 @@ Result<std::vector<Candidate>> Candidates(const Runtime& runtime, const Choice& 
 
 namespace {
 
-// Speed against power as providers name it (their own documentation).
+// Speed against power as providers name it (their own documentation). nullptr: the provider has no such step.
 struct PowerRow {
   const char *provider, *key, *burst, *balanced, *low;
 };
 constexpr PowerRow kPowerRows[] = {
     {"QNNExecutionProvider", "htp_performance_mode", "burst", "balanced", "low_power_saver"},
+    {"WebGpuExecutionProvider", "powerPreference", "high-performance", nullptr, "low-power"},  // which of several adapters
 };
 
 // The choice with its power as an option of these providers; who has none leaves a note.
@@ -100,7 +101,8 @@ Choice WithPower(const Choice& choice, const std::vector<Candidate>& candidates,
       continue;
     }
     const char* value = choice.power == Power::kBurst ? row->burst : choice.power == Power::kBalanced ? row->balanced : row->low;
-    out.options.insert(out.options.begin(), {c.name, row->key, value});
+    if (value) out.options.insert(out.options.begin(), {c.name, row->key, value});
+    else notes.push_back(c.name + ": has no balanced mode of power; it chooses by itself");
   }
   return out;
 }
