@@ -24,7 +24,7 @@ struct ChatOptions {
   OpenOptions open;
   GenerateFlags generate;
   std::string system, load;
-  bool stats = false;
+  bool stats = false, no_commands = false;
 };
 
 constexpr const char* kHelp =
@@ -47,6 +47,7 @@ class Chat final : public decode::TokenSink {
         generate_(std::move(generate)),
         system_(o.system),
         show_stats_(o.stats),
+        no_commands_(o.no_commands),
         session_(*opened.backend, *opened.tokenizer),
         cancel_(*io.cancel) {}
 
@@ -73,7 +74,7 @@ class Chat final : public decode::TokenSink {
   const OpenedModel& opened_;
   decode::GenerateOptions generate_;
   std::string system_;
-  bool show_stats_;
+  bool show_stats_, no_commands_;
   decode::Session session_;
   decode::CancelFlag cancel_;
   std::vector<Message> history_;  // user and assistant in turn; the system message is kept apart
@@ -243,7 +244,7 @@ Result<int> Chat::Talk(ChatInput& input, Terminal terminal) {
     }
     interrupted = false;
     if (message.find_first_not_of(" \t\n") == std::string::npos) continue;
-    if (message[0] != '/' || message.find('\n') != std::string::npos) Answer(message);
+    if (no_commands_ || message[0] != '/' || message.find('\n') != std::string::npos) Answer(message);
     else if (Command(message) == Next::kLeave) break;
   }
   return terminal == Terminal::kYes ? int{kExitOk} : failed_;
@@ -272,6 +273,7 @@ Body DeclareChat(CLI::App& app, Io& io) {
   AddOpenOptions(app, o->open);
   app.add_option("--system", o->system, "system message");
   app.add_option("--load", o->load, "conversation to go on with, written by /save");
+  app.add_flag("--no-commands", o->no_commands, "lines that begin with / are messages, too: for programs that pipe a user's text in");
   app.add_flag("--stats", o->stats, "numbers after every answer");
   AddGenerateFlags(app, o->generate);
   app.footer(

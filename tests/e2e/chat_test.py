@@ -71,6 +71,10 @@ class ChatTest(unittest.TestCase):
         self.assertEqual(["error" in line for line in refused], [True] * 4)
         self.assertIn("'x' is not a number for top_p", refused[0]["error"]["message"])
 
+    def test_without_commands_every_line_is_a_message(self):
+        lines = answers("/bye\n/x\n", "-n", "1", "--no-commands")
+        self.assertEqual(["text" in line for line in lines], [True] * 2, lines)
+
     def test_save_spares_the_model_and_earlier_files(self):
         with tempfile.TemporaryDirectory() as folder:
             model = os.path.join(folder, "model")
