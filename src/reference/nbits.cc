@@ -87,7 +87,7 @@ Result<Arrays> GatherBlockQuantized(const Call& c) {
   SLM_ASSIGN_OR_RETURN(const int64_t gather_axis, Axis(c.Int("gather_axis", 0), rank));
   if (gather_axis != 0 || quantize_axis + 1 != static_cast<int64_t>(rank))
     return Refuse("another gather axis than the first or quantize axis than the last");
-  const int64_t width = data->dims.back() * per_byte, blocks = (width + block - 1) / block;
+  const int64_t width = data->dims.back() * per_byte, blocks = width / block + (width % block != 0);
   Dims rows(data->dims.begin(), data->dims.end() - 1), want = rows;
   want.push_back(blocks);
   if (scales->dims != want) return Wrong("a scale for each block is needed");

@@ -27,7 +27,7 @@ Result<Groups> GroupsOf(const Call& c, const Array& x, const Array& scale) {
   }
   Dims want = x.dims;
   if (block < 0) return Wrong("a negative block size");
-  want[axis] = (x.dims[axis] + block - 1) / block;
+  want[axis] = x.dims[axis] / block + (x.dims[axis] % block != 0);
   if (scale.dims != want) return Wrong("the scale does not have one value for each block");
   g.strides = Strides(want);
   g.block = block;
