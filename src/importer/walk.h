@@ -11,6 +11,12 @@
 
 namespace slm::importer {
 
+using graph::AttrKey;
+using graph::kNoValue;
+using graph::Op;
+using graph::ValueId;
+using AxisKind = Axis::Kind;
+
 inline constexpr int64_t kMostHeads = 65536;  // of a layer; more is a damaged file
 
 using Values = std::vector<ValuePtr>;
