@@ -9,7 +9,7 @@ namespace slm::quant {
 class Samples {
  public:
   explicit Samples(uint64_t seed) : numbers_(seed) {}
-  double Uniform() { return (static_cast<double>(numbers_.Next() >> 11) + 0.5) * 0x1p-53; }  // (0, 1)
+  double Uniform() { return (static_cast<double>(numbers_.Next() >> 11) + 0.5) * 0x1p-53; }                    // (0, 1)
   double Gaussian() { return std::sqrt(-2 * std::log(Uniform())) * std::cos(6.283185307179586 * Uniform()); }  // Box-Muller
   double StudentT5() {
     const double z = Gaussian();
