@@ -228,9 +228,11 @@ class QdqExport {
                                                                        .offsets = host_offsets_});
     const onnx::WriteOptions options{.external_from_bytes = UINT64_MAX, .data_name = kHostFile, .places = made.places};
     const auto none = [](std::span<const std::byte>) { return Ok(); };
-    for (const auto& [name, model] : {std::pair{exporter::kPipelineHost, &made.host}, {exporter::kPipelineLogits, &made.logits}}) {
-      if (model->graph.nodes.empty()) continue;
-      SLM_RETURN_IF_ERROR(WriteFile(name, part, [&](const onnx::ByteSink& sink) { return onnx::WriteModel(*model, options, sink, none); }));
+    for (const auto& entry : {std::pair{exporter::kPipelineHost, &made.host}, {exporter::kPipelineLogits, &made.logits}}) {
+      const onnx::Model& model = *entry.second;
+      if (model.graph.nodes.empty()) continue;
+      SLM_RETURN_IF_ERROR(
+          WriteFile(entry.first, part, [&](const onnx::ByteSink& sink) { return onnx::WriteModel(model, options, sink, none); }));
     }
     return WriteTextFile(part.File(kGenAiFile), made.config, io_);  // without a sum: it is there to be edited
   }
