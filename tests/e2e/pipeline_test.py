@@ -4,9 +4,7 @@
 Needs the package onnxruntime_genai and an ONNX Runtime for slm; skipped without, a failure with SLM_NEED_ORT=1. SLM_ORT_QNN is the library of
 Qualcomm's provider, whose simulator of the HTP then runs the graphs. Simulated: nothing here says what a device does.
 """
-import importlib.util
 import json
-import os
 import pathlib
 import shutil
 import subprocess
@@ -14,11 +12,9 @@ import sys
 import tempfile
 import unittest
 
-SLM = ""
-SOURCE = pathlib.Path(os.environ.get("SLM_SOURCE_DIR", pathlib.Path(__file__).resolve().parents[2]))
-QNN = os.environ.get("SLM_ORT_QNN", "")
-ON_HTP = ("--device", "QNNExecutionProvider", "--no-fallback", "--ep-library", f"QNNExecutionProvider={QNN}", "--ep-option", "backend_type=htp",
-          "--ep-option", "soc_model=60")
+import ort_test
+from ort_test import ON_HTP, QNN, SOURCE, document, has_package, has_runtime, slm
+
 BEGIN, CHUNK, N = 262, 32, 20
 PROMPTS = ("", "x", "The quick brown fox jumps over", "A text of some length: the quick brown fox jumps over the lazy dog and the cat sat on the mat")
 
@@ -53,10 +49,6 @@ def worker(folder, provider):
     print("PROVIDERS", json.dumps(sorted({e["args"]["provider"] for e in events if e.get("cat") == "Node"})))
 
 
-def slm(*words, **more):
-    return subprocess.run([SLM, *map(str, words)], capture_output=True, text=True, timeout=200, **more)
-
-
 class Pipeline(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -76,14 +68,10 @@ class Pipeline(unittest.TestCase):
         cls.temporary.cleanup()
 
     def own(self, folder, prompt, *words):
-        run = slm("run", folder, "--raw", "-p", prompt, "-n", N, "--ids", "--ignore-eos", "--json", *words)
-        self.assertEqual(run.returncode, 0, run.stderr)
-        return json.loads(run.stdout.splitlines()[-1])["ids"]
+        return document("run", folder, "--raw", "-p", prompt, "-n", N, "--ids", "--ignore-eos", *words)["ids"]
 
     def tokens(self, prompt):
-        run = slm("tokenize", self.model, "--json", "--no-special", input=prompt)
-        self.assertEqual(run.returncode, 0, run.stderr)
-        return json.loads(run.stdout)["ids"]
+        return document("tokenize", self.model, "--no-special", stdin=prompt)["ids"]
 
     def genai(self, folder, provider, prompts):
         run = subprocess.run([sys.executable, __file__, "--worker", folder, provider], input=json.dumps(prompts), capture_output=True, text=True,
@@ -147,10 +135,9 @@ if __name__ == "__main__":
     if sys.argv[1] == "--worker":
         worker(*sys.argv[2:])
         sys.exit()
-    SLM = sys.argv.pop(1)
-    missing = [m for m in ("numpy", "onnxruntime", "onnxruntime_genai") if importlib.util.find_spec(m) is None]
-    found = json.loads(slm("devices", "--json").stdout)["backends"]
-    if missing or all(b["backend"] != "ort" for b in found):
+    ort_test.SLM = sys.argv.pop(1)
+    missing = [m for m in ("numpy", "onnxruntime", "onnxruntime_genai") if not has_package(m)]
+    if missing or not has_runtime():
         print("needs ONNX Runtime (./dev ort) and the packages", *missing, file=sys.stderr)
-        sys.exit(1 if os.environ.get("SLM_NEED_ORT") else 77)
+        sys.exit(1 if ort_test.NEEDED else 77)
     unittest.main()
