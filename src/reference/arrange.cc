@@ -46,7 +46,8 @@ struct Slices {
 Result<Arrays> Dropout(const Call& c) {
   SLM_ASSIGN_OR_RETURN(const Array* x, c.In(0, Accept::kFloat));
   const Array *ratio = c.Optional(1), *training = c.Optional(2);
-  const bool trains = training && training->size() == 1 && Number(*training, 0) != 0 && (!ratio || ratio->size() != 1 || Number(*ratio, 0) != 0);
+  const bool trains =
+      training && training->size() == 1 && Number(*training, 0) != 0 && (!ratio || ratio->size() != 1 || Number(*ratio, 0) != 0);
   if (trains) return Refuse("training_mode: the values are random");
   SLM_ASSIGN_OR_RETURN(Array mask, Zeros(ElementType::kBool, x->dims));
   std::fill(mask.i.begin(), mask.i.end(), 1);
@@ -88,7 +89,8 @@ Result<Arrays> ReverseSequence(const Call& c) {
   Array y = *x;
   const Dims own = Strides(x->dims);
   for (int64_t k = 0; k < y.size(); ++k) {
-    const int64_t t = k / own[static_cast<size_t>(time)] % n, length = lengths[static_cast<size_t>(k / own[static_cast<size_t>(batch)] % n_batch)];
+    const int64_t t = k / own[static_cast<size_t>(time)] % n,
+                  length = lengths[static_cast<size_t>(k / own[static_cast<size_t>(batch)] % n_batch)];
     if (t < length) CopyValue(*x, k + (length - 1 - 2 * t) * own[static_cast<size_t>(time)], y, k);
   }
   return One(std::move(y));
@@ -162,7 +164,8 @@ Result<Arrays> UniqueOf(const Call& c, Sort sort) {
   if (sort == Sort::kNo) {  // in the order in which they come
     std::vector<int64_t> rank(first.size()), to(first.size());
     std::iota(rank.begin(), rank.end(), 0);
-    std::sort(rank.begin(), rank.end(), [&](int64_t a, int64_t b) { return first[static_cast<size_t>(a)] < first[static_cast<size_t>(b)]; });
+    std::sort(rank.begin(), rank.end(),
+              [&](int64_t a, int64_t b) { return first[static_cast<size_t>(a)] < first[static_cast<size_t>(b)]; });
     const std::vector<int64_t> old_first = first, old_counts = counts;
     for (size_t k = 0; k < rank.size(); ++k) {
       first[k] = old_first[static_cast<size_t>(rank[k])];

@@ -82,7 +82,8 @@ Result<Array> UnpackHeads(const Array& x, int64_t at, int64_t parts) {
 }
 
 Result<Array> Columns(const Array& x, int64_t begin, int64_t width) {
-  if (x.dims.empty() || begin < 0 || width < 0 || begin > x.dims.back() || width > x.dims.back() - begin) return Wrong("columns that are not there");
+  if (x.dims.empty() || begin < 0 || width < 0 || begin > x.dims.back() || width > x.dims.back() - begin)
+    return Wrong("columns that are not there");
   Dims dims = x.dims;
   dims.back() = width;
   SLM_ASSIGN_OR_RETURN(Array y, Zeros(x.type, dims));
@@ -92,7 +93,8 @@ Result<Array> Columns(const Array& x, int64_t begin, int64_t width) {
 
 Status AddColumns(Array& x, const Array& bias, int64_t begin) {
   const int64_t width = x.dims.empty() ? 0 : x.dims.back();
-  if (bias.dims.size() != 1 || bias.type != x.type || begin > bias.dims[0] || width > bias.dims[0] - begin) return Wrong("the bias does not fit");
+  if (bias.dims.size() != 1 || bias.type != x.type || begin > bias.dims[0] || width > bias.dims[0] - begin)
+    return Wrong("the bias does not fit");
   for (int64_t k = 0; k < x.size(); ++k) Set(x, k, Number(x, k) + Number(bias, begin + k % width));
   return Ok();
 }
@@ -109,8 +111,9 @@ Status CheckKeyMask(const KeyMask& m) {
   if (m.mask->type != ElementType::kInt32 && m.mask->type != ElementType::kInt64) return Refuse("a mask that is not of whole numbers");
   const bool fits = d.size() == 1   ? d[0] == m.batch || d[0] == 2 * m.batch || d[0] == 3 * m.batch + 2
                     : d.size() == 2 ? d[0] == m.batch && d[1] == m.keys
-                    : d.size() == 3 ? d[0] == m.batch && d[1] == m.tokens && d[2] == m.keys
-                                    : d.size() == 4 && d[0] == m.batch && d[1] == 1 && d[2] == d[3] && d[2] >= m.past + m.tokens && d[3] >= m.keys;
+                    : d.size() == 3
+                        ? d[0] == m.batch && d[1] == m.tokens && d[2] == m.keys
+                        : d.size() == 4 && d[0] == m.batch && d[1] == 1 && d[2] == d[3] && d[2] >= m.past + m.tokens && d[3] >= m.keys;
   return fits ? Ok() : Status(Wrong("a mask of shape " + onnx::ShapeText(d)));
 }
 
@@ -128,7 +131,8 @@ double KeyBias(const KeyMask& m, int64_t b, int64_t head, int64_t t, int64_t s) 
     if (!seen) bias = m.filter;
   }
   if (m.added)
-    bias += Number(*m.added, (((m.added->dims[0] == 1 ? 0 : b) * m.added->dims[1] + (m.added->dims[1] == 1 ? 0 : head)) * m.tokens + t) * m.keys + s);
+    bias += Number(*m.added,
+                   (((m.added->dims[0] == 1 ? 0 : b) * m.added->dims[1] + (m.added->dims[1] == 1 ? 0 : head)) * m.tokens + t) * m.keys + s);
   return bias;
 }
 

@@ -33,8 +33,8 @@ Result<Array> Columns(const Array& x, int64_t begin, int64_t width);
 // x plus a vector of its last dimension that begins at place `begin` of `bias`, rounded to its type.
 Status AddColumns(Array& x, const Array& bias, int64_t begin);
 
-// Masks of MultiHeadAttention and Attention: lengths [B], ends and starts [2 B], lengths and their sums [3 B + 2], or 1 where a key is seen:
-// [B, S], [B, T, S], [B, 1, M, M]. A hidden key's score is raised by `filter`, which is -10000 and not -infinity.
+// Masks of MultiHeadAttention and Attention: lengths [B], ends and starts [2 B], lengths and their sums [3 B + 2], or 1 where a key is
+// seen: [B, S], [B, T, S], [B, 1, M, M]. A hidden key's score is raised by `filter`, which is -10000 and not -infinity.
 struct KeyMask {
   const Array* mask = nullptr;
   const Array* added = nullptr;  // [B or 1, H or 1, T, S]

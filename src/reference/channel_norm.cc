@@ -15,7 +15,8 @@ Result<PerChannel> PerChannelOf(const Call& c, const Array& x) {
   PerChannel p;
   SLM_ASSIGN_OR_RETURN(p.scale, c.In(1, Accept::kFloat));
   SLM_ASSIGN_OR_RETURN(p.bias, c.In(2, Accept::kFloat));
-  if (x.dims.size() < 2 || p.scale->size() != x.dims[1] || p.bias->size() != x.dims[1]) return Wrong("scale or bias do not fit the channels");
+  if (x.dims.size() < 2 || p.scale->size() != x.dims[1] || p.bias->size() != x.dims[1])
+    return Wrong("scale or bias do not fit the channels");
   return p;
 }
 

@@ -26,7 +26,8 @@ Result<Window> WindowOf(const Call& c, const Array& x, const Array& w) {
   const size_t n = x.dims.size() - 2;
   Window win;
   win.kernel.assign(w.dims.begin() + 2, w.dims.end());
-  if (const Dims given = c.IntList("kernel_shape"); !given.empty() && given != win.kernel) return Wrong("kernel_shape is not that of the weights");
+  if (const Dims given = c.IntList("kernel_shape"); !given.empty() && given != win.kernel)
+    return Wrong("kernel_shape is not that of the weights");
   SLM_ASSIGN_OR_RETURN(win.strides, OnesOr(c, "strides", n));
   SLM_ASSIGN_OR_RETURN(win.dilations, OnesOr(c, "dilations", n));
   Dims pads = c.IntList("pads");
@@ -37,7 +38,8 @@ Result<Window> WindowOf(const Call& c, const Array& x, const Array& w) {
     const int64_t size = x.dims[d + 2], span = (win.kernel[d] - 1) * win.dilations[d] + 1;
     if (win.kernel[d] < 1 || span > kMostStep) return Wrong("an empty kernel, or one that is too long");
     if (automatic == "SAME_UPPER" || automatic == "SAME_LOWER") {
-      const int64_t out = (size + win.strides[d] - 1) / win.strides[d], pad = std::max<int64_t>(0, (out - 1) * win.strides[d] + span - size);
+      const int64_t out = (size + win.strides[d] - 1) / win.strides[d],
+                    pad = std::max<int64_t>(0, (out - 1) * win.strides[d] + span - size);
       pads[d] = automatic == "SAME_UPPER" ? pad / 2 : pad - pad / 2;
       pads[n + d] = pad - pads[d];
     } else if (automatic != "NOTSET" && automatic != "VALID") {
@@ -60,8 +62,9 @@ Result<Arrays> Conv(const Call& c) {
   SLM_ASSIGN_OR_RETURN(const Array* w, c.In(1, Accept::kFloat));
   const Array* bias = c.Optional(2);
   const int64_t groups = c.Int("group", 1);
-  if (x->dims.size() < 3 || x->dims.size() != w->dims.size() || w->type != x->type || groups < 1 || groups > kMostStep || w->dims[0] % groups != 0 ||
-      w->dims[1] > kMostStep / groups || w->dims[1] * groups != x->dims[1] || (bias && (bias->dims != Dims{w->dims[0]} || bias->type != x->type)))
+  if (x->dims.size() < 3 || x->dims.size() != w->dims.size() || w->type != x->type || groups < 1 || groups > kMostStep ||
+      w->dims[0] % groups != 0 || w->dims[1] > kMostStep / groups || w->dims[1] * groups != x->dims[1] ||
+      (bias && (bias->dims != Dims{w->dims[0]} || bias->type != x->type)))
     return Wrong("input, weights, bias and group do not fit each other");
   SLM_ASSIGN_OR_RETURN(const Window win, WindowOf(c, *x, *w));
   Dims dims{x->dims[0], w->dims[0]};

@@ -1,4 +1,5 @@
-// Single calls of operators beside ONNX Runtime's values (tests/tiny/make_operators.py), and the same with an input of another shape or type.
+// Single calls of operators beside ONNX Runtime's values (tests/tiny/make_operators.py), and the same with an input of another shape or
+// type.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -105,7 +106,9 @@ TEST(Reference, CallsWithStrangeInputs) {
   };
   for (const auto type : {onnx::ElementType::kFloat, onnx::ElementType::kInt32, onnx::ElementType::kInt64, onnx::ElementType::kUint8,
                           onnx::ElementType::kBool, onnx::ElementType::kFloat16})
-    for (const std::vector<int64_t>& dims : {std::vector<int64_t>{}, {0}, {1}, {2, 3}, {0, 4}, {2, 3, 0}, {2, 3, 8}, {2, 2, 0, 4}, {2, 2, 2, 2, 4}}) add(type, dims);
+    for (const std::vector<int64_t>& dims :
+         {std::vector<int64_t>{}, {0}, {1}, {2, 3}, {0, 4}, {2, 3, 0}, {2, 3, 8}, {2, 2, 0, 4}, {2, 2, 2, 2, 4}})
+      add(type, dims);
   size_t refused = 0;
   for (const auto& [name, c] : Cases().items()) {
     CallOf call(c);
@@ -116,7 +119,8 @@ TEST(Reference, CallsWithStrangeInputs) {
         input = own;
       }
     for (onnx::Attribute& a : call.node.attributes)
-      for (const int64_t value : {int64_t{-1}, int64_t{0}, int64_t{7}, int64_t{1} << 40, std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max()}) {
+      for (const int64_t value : {int64_t{-1}, int64_t{0}, int64_t{7}, int64_t{1} << 40, std::numeric_limits<int64_t>::min(),
+                                  std::numeric_limits<int64_t>::max()}) {
         const auto own = a.ints;
         for (int64_t& v : a.ints) v = value;
         refused += call.Run().ok() ? 0 : 1;

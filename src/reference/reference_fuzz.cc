@@ -1,5 +1,5 @@
-// libFuzzer: any bytes as a model; each of its nodes is run alone on the constants that it reads. The answer is outputs that hold together, or
-// an error. Sizes between some and very many are left out: they cost time and are no other case.
+// libFuzzer: any bytes as a model; each of its nodes is run alone on the constants that it reads. The answer is outputs that hold together,
+// or an error. Sizes between some and very many are left out: they cost time and are no other case.
 #include <algorithm>
 #include <map>
 

@@ -1,5 +1,5 @@
-// com.microsoft's operators that stand for two or three of ONNX, after onnxruntime's docs/ContribOperators.md: activations and products with
-// what comes before or behind them, BERT's embedding, gates.
+// com.microsoft's operators that stand for two or three of ONNX, after onnxruntime's docs/ContribOperators.md: activations and products
+// with what comes before or behind them, BERT's embedding, gates.
 #include <cmath>
 #include <numbers>
 
@@ -59,12 +59,14 @@ Result<Arrays> Activated(const Call& c, Array y) {
   static constexpr struct {
     const char* name;
     Operator function;
-  } kKnown[] = {{"Relu", Relu},   {"LeakyRelu", LeakyRelu}, {"Tanh", Tanh}, {"Sigmoid", Sigmoid}, {"HardSigmoid", HardSigmoid}, {"Softplus", Softplus},
-                {"Softsign", Softsign}, {"Elu", Elu},   {"Selu", Selu}, {"ThresholdedRelu", ThresholdedRelu}};
+  } kKnown[] = {
+      {"Relu", Relu},         {"LeakyRelu", LeakyRelu}, {"Tanh", Tanh}, {"Sigmoid", Sigmoid}, {"HardSigmoid", HardSigmoid},
+      {"Softplus", Softplus}, {"Softsign", Softsign},   {"Elu", Elu},   {"Selu", Selu},       {"ThresholdedRelu", ThresholdedRelu}};
   const std::string name = c.Text("activation", "");
   if (name.empty()) return One(std::move(y));
   onnx::Node node;
-  for (const auto& [own, theirs] : {std::pair{"activation_alpha", "alpha"}, std::pair{"activation_beta", "beta"}, std::pair{"activation_gamma", "gamma"}})
+  for (const auto& [own, theirs] :
+       {std::pair{"activation_alpha", "alpha"}, std::pair{"activation_beta", "beta"}, std::pair{"activation_gamma", "gamma"}})
     if (c.Has(own)) {
       onnx::Attribute& a = node.attributes.emplace_back(Named(theirs, onnx::Attribute::Kind::kFloat));
       a.floats = {static_cast<float>(c.Float(own, 0))};
@@ -193,7 +195,8 @@ Result<Arrays> EmbedLayerNormalization(const Call& c) {
   for (int64_t t = 0; t < tokens; ++t) places.push_back(t);
   if (c.Optional(8)) {
     SLM_ASSIGN_OR_RETURN(places, c.Ints(8));
-    if (c.Optional(8)->dims != Dims{batch, tokens} && c.Optional(8)->dims != Dims{1, tokens}) return Wrong("position_ids do not fit input_ids");
+    if (c.Optional(8)->dims != Dims{batch, tokens} && c.Optional(8)->dims != Dims{1, tokens})
+      return Wrong("position_ids do not fit input_ids");
   }
   SLM_ASSIGN_OR_RETURN(Array mask_index, Zeros(ElementType::kInt32, {batch}));
   if (sum.size() > 0) {
@@ -230,7 +233,8 @@ Result<Arrays> GatedRmsNorm(const Call& c) {
   const std::string activation = c.Text("activation", "silu");
   if (activation != "silu" && activation != "swish" && activation != "sigmoid") return Refuse("activation '" + activation + "'");
   const int64_t width = scale->dims.size() == 1 ? scale->dims[0] : 0;
-  if (width < 1 || x->dims.empty() || x->dims.back() % width != 0 || gate->dims != x->dims) return Wrong("scale or gate do not fit the input");
+  if (width < 1 || x->dims.empty() || x->dims.back() % width != 0 || gate->dims != x->dims)
+    return Wrong("scale or gate do not fit the input");
   const double epsilon = c.Float("epsilon", 1e-5);
   Array y = *x;
   for (int64_t begin = 0; begin < y.size(); begin += width) {
@@ -255,7 +259,8 @@ Result<Arrays> LinearAttentionGate(const Call& c) {
   if (heads < 1 || bias->dims != Dims{heads} || scale->dims != Dims{heads} || (b && (!IsFloat(b->type) || b->dims != a->dims)))
     return Wrong("the gates do not have one value a head");
   Array decay = *a;
-  for (int64_t k = 0; k < decay.size(); ++k) Set(decay, k, Number(*scale, k % heads) * SoftplusOf(Number(*a, k) + Number(*bias, k % heads)));
+  for (int64_t k = 0; k < decay.size(); ++k)
+    Set(decay, k, Number(*scale, k % heads) * SoftplusOf(Number(*a, k) + Number(*bias, k % heads)));
   if (!b) return One(std::move(decay));
   Array beta = *b;
   for (double& v : beta.f) v = RoundTo(beta.type, SigmoidOf(v));

@@ -1,6 +1,6 @@
 // com.microsoft's MoE and QMoE: each token through the k experts whose router values are largest. Contract: onnxruntime's
-// docs/ContribOperators.md; what that leaves open (the GELU is the one by tanh; QMoE takes the softmax of the chosen values only) is what its
-// CPU provider does.
+// docs/ContribOperators.md; what that leaves open (the GELU is the one by tanh; QMoE takes the softmax of the chosen values only) is what
+// its CPU provider does.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -173,11 +173,13 @@ Result<Experts> CodedExperts(const Call& c, const Places& at) {
   const Array* zeros = c.Optional(at.zeros);
   const int64_t bits = c.Int(at.bits, c.Int("expert_weight_bits", 4)), block = c.Int("block_size", 0);
   if (bits != 2 && bits != 4 && bits != 8) return Refuse(fmt::format("codes of {} bits", bits));
-  if (codes->type != ElementType::kUint8 || codes->dims.size() != 3 || (zeros && zeros->type != ElementType::kUint8)) return Wrong("codes are bytes [E, N, K]");
+  if (codes->type != ElementType::kUint8 || codes->dims.size() != 3 || (zeros && zeros->type != ElementType::kUint8))
+    return Wrong("codes are bytes [E, N, K]");
   const int64_t per_byte = 8 / bits, n = codes->dims[1], k = codes->dims[2] * per_byte;
   if (block < 0 || (block > 0 && k % block != 0)) return Wrong("a block size that does not divide the width");
   const int64_t blocks = block > 0 ? k / block : 1;
-  if (scales->size() != codes->dims[0] * n * blocks || scales->dims.empty() || scales->dims[0] != codes->dims[0]) return Wrong("a scale for each block is needed");
+  if (scales->size() != codes->dims[0] * n * blocks || scales->dims.empty() || scales->dims[0] != codes->dims[0])
+    return Wrong("a scale for each block is needed");
   // Zero points are packed along the blocks of a row, or along the rows where a row has one.
   const int64_t run = block > 0 ? blocks : n, run_bytes = (run + per_byte - 1) / per_byte;
   if (zeros && zeros->size() != codes->dims[0] * (block > 0 ? n : 1) * run_bytes) return Wrong("zero points that do not fit the blocks");

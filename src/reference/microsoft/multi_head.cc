@@ -162,7 +162,8 @@ Result<Arrays> MultiHeadAttention(const Call& c) {
 Result<Arrays> AttentionMs(const Call& c) {
   SLM_ASSIGN_OR_RETURN(const Array* x, c.In(0, Accept::kFloat));
   SLM_ASSIGN_OR_RETURN(const Array* w, c.In(1, Accept::kFloat));
-  if (x->dims.size() != 3 || w->dims.size() != 2 || w->type != x->type) return Wrong("input and weights are [B, T, D] and [D, N] of a type");
+  if (x->dims.size() != 3 || w->dims.size() != 2 || w->type != x->type)
+    return Wrong("input and weights are [B, T, D] and [D, N] of a type");
   Dims widths = c.IntList("qkv_hidden_sizes");
   if (widths.empty()) widths = Dims(3, w->dims[1] / 3);
   if (widths.size() != 3 || widths[0] < 0 || widths[1] < 0 || widths[2] < 0 || widths[0] > kMaxValues || widths[1] > kMaxValues ||
@@ -177,8 +178,10 @@ Result<Arrays> AttentionMs(const Call& c) {
 Result<Arrays> QAttention(const Call& c) {
   // The integer product and its scales are those of MatMulIntegerToFloat.
   const onnx::Node plain;
-  SLM_ASSIGN_OR_RETURN(const Arrays product, MatMulIntegerToFloat(Call(plain, c.opset(), {c.Optional(0), c.Optional(1), c.Optional(3), c.Optional(4),
-                                                                                        c.Optional(6), c.Optional(7), c.Optional(2)})));
+  SLM_ASSIGN_OR_RETURN(
+      const Arrays product,
+      MatMulIntegerToFloat(Call(
+          plain, c.opset(), {c.Optional(0), c.Optional(1), c.Optional(3), c.Optional(4), c.Optional(6), c.Optional(7), c.Optional(2)})));
   if (product[0].dims.size() != 3 || product[0].dims[2] % 3 != 0) return Wrong("the weight does not have three parts");
   return FromProduct(c, product[0], Dims(3, product[0].dims[2] / 3), {5, 8, kNone, kNone});
 }
