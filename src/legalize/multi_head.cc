@@ -1,4 +1,5 @@
-// com.microsoft's MultiHeadAttention and Attention in standard operators with fixed sizes. Contract: onnxruntime's docs/ContribOperators.md.
+// com.microsoft's MultiHeadAttention and Attention in standard operators with fixed sizes. Contract: onnxruntime's
+// docs/ContribOperators.md.
 #include <cmath>
 
 #include "legalize/families.h"
@@ -13,8 +14,8 @@ constexpr int64_t kMostKeys = int64_t{1} << 20, kMostHeads = 65536;
 struct Heads {
   std::string q, k, v;  // [B, H, T, D], [B, H, new, D], [B, H, new, value_width]
   int64_t batch = 0, heads = 0, tokens = 0, fresh = 0, past = 0, width = 0, value_width = 0;
-  size_t mask = 0, added = 0;                    // inputs
-  std::string past_key, past_value;              // ""
+  size_t mask = 0, added = 0;                        // inputs
+  std::string past_key, past_value;                  // ""
   std::string present_key_name, present_value_name;  // ""
 };
 
@@ -119,7 +120,8 @@ std::optional<Piece> MultiHeadAsPieces(const Site& s) {
     if (!Sensible(h)) return std::nullopt;
     h.q = Unpacked(b, n.inputs[0], 0, *q), h.k = Unpacked(b, n.inputs[0], 1, *q), h.v = Unpacked(b, n.inputs[0], 2, *q);
   } else {
-    if (q->size() != 3 || !k || s.Type(1) != type || (s.Given(2) && (!v || v->size() != k->size() || s.Type(2) != type))) return std::nullopt;
+    if (q->size() != 3 || !k || s.Type(1) != type || (s.Given(2) && (!v || v->size() != k->size() || s.Type(2) != type)))
+      return std::nullopt;
     h.tokens = (*q)[1], h.width = (*q)[2] / h.heads;
     const bool apart = k->size() == 3 && v, cross = k->size() == 4 && v;
     if (apart) h.fresh = (*k)[1], h.value_width = (*v)[2] / h.heads;
@@ -153,7 +155,8 @@ std::optional<Piece> PackedAttentionAsPieces(const Site& s) {
   const onnx::Node& n = s.node();
   const auto x = s.Shape(0), w = s.Shape(1);
   const ElementType type = s.Type(0);
-  if (!x || x->size() != 3 || !w || w->size() != 2 || !IsFloating(type) || s.Given(4) || s.Given(6) || s.Wanted(1) || n.Int("do_rotary", 0) != 0)
+  if (!x || x->size() != 3 || !w || w->size() != 2 || !IsFloating(type) || s.Given(4) || s.Given(6) || s.Wanted(1) ||
+      n.Int("do_rotary", 0) != 0)
     return std::nullopt;
   const onnx::Attribute* given = n.Find("qkv_hidden_sizes");
   const Dims widths = given && given->ints.size() == 3 ? given->ints : Dims(3, (*w)[1] / 3);

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "reference/attend.h"
+#include "reference/microsoft/coded_cache.h"
 
 namespace slm::reference {
 namespace {
@@ -16,16 +17,18 @@ struct Problem {
   Heads hq, hk;
   const Array *past_key = nullptr, *past_value = nullptr;
   const Array *added = nullptr, *sinks = nullptr;  // attention_bias [B or 1, H or 1, T, S], head_sink [H]
-  std::vector<int64_t> totals;                     // keys of each sequence after this call
+  CodedCache coded;
+  Array decoded[2];             // the past of codes
+  std::vector<int64_t> totals;  // keys of each sequence after this call
   int64_t window = -1;
   bool causal = true, smooth = false;
   double scale = 0, softcap = 0;
 };
 
-Status RefuseRest(const Call& c) {
-  if (c.Optional(12) || c.Optional(13) || c.Int("kv_cache_bit_width", 0) != 0 || c.Int("sliding_window_cache", 0) != 0)
-    return Refuse("GroupQueryAttention with a quantized or sliding cache");
-  return Ok();
+// The past of keys (side 0) or values as numbers; nullptr without one.
+const Array* Past(const Problem& p, size_t side) {
+  const Array* given = side == 0 ? p.past_key : p.past_value;
+  return given && p.coded.bits != 0 ? &p.decoded[side] : given;
 }
 
 int64_t Longest(const Problem& p) {
@@ -50,7 +53,7 @@ Status ReadScores(const Call& c, Problem& p) {
 }
 
 Result<Problem> ProblemOf(const Call& c) {
-  SLM_RETURN_IF_ERROR(RefuseRest(c));
+  if (c.Int("sliding_window_cache", 0) != 0) return Refuse("GroupQueryAttention with a sliding cache");
   Problem p;
   const int64_t hq = c.Int("num_heads", 0), hk = c.Int("kv_num_heads", 0);
   SLM_ASSIGN_OR_RETURN(const Array* q, c.In(0, Accept::kFloat));
@@ -72,13 +75,18 @@ Result<Problem> ProblemOf(const Call& c) {
   if (p.k.dims != p.v.dims || p.hk.batch != p.hq.batch || p.hk.tokens != p.hq.tokens || p.hk.width != p.hq.width || p.k.dims.size() != 3 ||
       p.k.type != p.q.type || p.v.type != p.q.type)
     return Wrong("query, key and value do not fit each other");
+  SLM_ASSIGN_OR_RETURN(p.coded, CodedCacheOf(c, 12, 13));
   p.past_key = c.Optional(3);
   p.past_value = c.Optional(4);
+  for (size_t side = 0; side < 2 && p.coded.bits != 0 && p.past_key && p.past_value; ++side) {
+    SLM_ASSIGN_OR_RETURN(p.decoded[side], CacheValues(p.coded, side, *c.Optional(3 + side)));
+  }
   SLM_ASSIGN_OR_RETURN(p.totals, c.Ints(5));
   const int64_t past = p.past_key && p.past_key->dims.size() == 4 ? p.past_key->dims[2] : 0;
+  const ElementType cache_type = p.coded.bits != 0 ? ElementType::kDouble : p.q.type;
   const Dims cache{p.hk.batch, p.hk.heads, past, p.hk.width};
-  for (const Array* a : {p.past_key, p.past_value})
-    if ((a == nullptr) != (p.past_key == nullptr) || (a && (a->dims != cache || a->type != p.q.type)))
+  for (const Array* a : {Past(p, 0), Past(p, 1)})
+    if ((a == nullptr) != (p.past_key == nullptr) || (a && (a->dims != cache || a->type != cache_type)))
       return Wrong("the past does not fit");
   if (static_cast<int64_t>(p.totals.size()) != p.hq.batch) return Wrong("seqlens_k does not have one value a sequence");
   for (int64_t& total : p.totals) {
@@ -156,8 +164,14 @@ Result<Arrays> GroupQueryAttention(const Call& c) {
   SLM_ASSIGN_OR_RETURN(Problem p, ProblemOf(c));
   SLM_RETURN_IF_ERROR(NormalizeBoth(c, p));
   SLM_RETURN_IF_ERROR(RotateBoth(c, p));
-  SLM_ASSIGN_OR_RETURN(Array keys, Present(p, p.k, p.past_key));
-  SLM_ASSIGN_OR_RETURN(Array values, Present(p, p.v, p.past_value));
+  SLM_ASSIGN_OR_RETURN(Array keys, Present(p, p.k, Past(p, 0)));
+  SLM_ASSIGN_OR_RETURN(Array values, Present(p, p.v, Past(p, 1)));
+  Arrays codes(2);
+  for (size_t side = 0; side < 2 && p.coded.bits != 0; ++side) {  // the new tokens, too, are read as their codes
+    Array& cached = side == 0 ? keys : values;
+    SLM_ASSIGN_OR_RETURN(codes[side], CacheCodes(p.coded, side, cached));
+    SLM_ASSIGN_OR_RETURN(cached, CacheValues(p.coded, side, codes[side]));
+  }
   const Heads cache{Order::kHeadsFirst, p.hk.batch, p.hk.heads, keys.dims[2], p.hk.width};
   Attending a;
   a.q = &p.q, a.k = &keys, a.v = &values;
@@ -176,6 +190,7 @@ Result<Arrays> GroupQueryAttention(const Call& c) {
   else if (p.smooth) a.sink = [](int64_t) { return 0.0; };
   if (c.Wants(3)) a.show = c.Int("qk_output", 0) == 1 ? Attending::Show::kScores : Attending::Show::kWeights;
   SLM_ASSIGN_OR_RETURN(Attended done, Attend(c, a, p.q.type, p.q.dims));
+  if (p.coded.bits != 0) keys = std::move(codes[0]), values = std::move(codes[1]);
   return Arrays{std::move(done.y), std::move(keys), std::move(values), std::move(done.shown)};
 }
 

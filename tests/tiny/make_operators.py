@@ -278,8 +278,19 @@ def seed(name):
     (CORPUS / f"{name}.onnx").write_bytes(model.SerializeToString())
 
 
+def coded_cache():
+    """GroupQueryAttention over codes of 8 bits, and of 4 in the halves of a byte; one scale, or one a channel."""
+    b, hq, hkv, d = 1, 2, 1, 16
+    for bits, kind, shape in ((8, "PER_TENSOR", (1,)), (8, "PER_CHANNEL", (1, hkv, 1, d)), (4, "PER_CHANNEL", (1, hkv, 1, d))):
+        codes = [signed(b, hkv, 3, d) if bits == 8 else bytes_(b, hkv, 3, d // 2) for _ in range(2)]
+        scales = [np.abs(real(*shape)) / 2 ** (bits - 2) + np.float32(0.01) for _ in range(2)]
+        inputs = [real(b, 1, hq * d), real(b, 1, hkv * d), real(b, 1, hkv * d), *codes, ints(3), np.int32(4), *[None] * 5, *scales]
+        case(f"gqa_codes_{bits}_{kind.lower()}", "GroupQueryAttention", inputs, 3, num_heads=hq, kv_num_heads=hkv, kv_cache_bit_width=bits,
+             k_quant_type=kind, v_quant_type=kind)
+
+
 def main():
-    for family in (multi_head, attention, grouped, fused, products, codes, small):
+    for family in (multi_head, attention, grouped, fused, products, codes, small, coded_cache):
         family()
     lines = [f"{json.dumps(k)}: {json.dumps(v)}" for k, v in cases.items()]
     OUT.write_text("{\n" + ",\n".join(lines) + "\n}\n")
