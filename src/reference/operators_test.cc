@@ -130,5 +130,40 @@ TEST(Reference, CallsWithStrangeInputs) {
   EXPECT_GT(refused, 5000u);
 }
 
+// A Loop over a body that gives back its condition and a slice.
+onnx::Model LoopOf(std::vector<std::string> inputs) {
+  onnx::Graph body;
+  for (const char* name : {"round", "goes"}) body.inputs.emplace_back().name = name;
+  body.outputs.emplace_back().name = "goes";
+  onnx::ValueInfo& slice = body.outputs.emplace_back();
+  slice.name = "round";
+  slice.type = {
+      .kind = onnx::ValueType::Kind::kTensor, .element = onnx::ElementType::kInt64, .has_shape = true, .shape = {{2, ""}}, .inner = {}};
+  onnx::Node n;
+  n.op_type = "Loop", n.inputs = std::move(inputs), n.outputs = {"y"};
+  onnx::Attribute& a = n.attributes.emplace_back();
+  a.name = "body", a.kind = onnx::Attribute::Kind::kGraph, a.graphs = {std::move(body)};
+  onnx::Model m;
+  m.opsets = {{"", 21}};
+  m.graph.nodes = {std::move(n)};
+  m.graph.inputs.emplace_back().name = "most";
+  m.graph.outputs.emplace_back().name = "y";
+  return m;
+}
+
+TEST(Reference, LoopsEnd) {
+  Array most;
+  most.type = onnx::ElementType::kInt64;
+  most.i = {3};
+  const auto three = RunGraph(LoopOf({"most", ""}), {most});
+  ASSERT_TRUE(three.ok()) << three.error().message();
+  EXPECT_EQ(three.value()[0].i, (std::vector<int64_t>{0, 1, 2}));
+  most.i = {0};
+  const auto none = RunGraph(LoopOf({"most", ""}), {most});
+  ASSERT_TRUE(none.ok()) << none.error().message();
+  EXPECT_EQ(none.value()[0].dims, (std::vector<int64_t>{0, 2}));
+  EXPECT_EQ(RunGraph(LoopOf({"", ""}), {most}).error().code(), Code::kLimit);
+}
+
 }  // namespace
 }  // namespace slm::reference

@@ -35,7 +35,8 @@ Result<Array> CacheValues(const CodedCache& cache, size_t side, const Array& cod
   SLM_ASSIGN_OR_RETURN(Array y, Zeros(ElementType::kDouble, dims));
   SLM_ASSIGN_OR_RETURN(const Dims steps, ScaleSteps(*cache.scales[side], dims));
   Walk(dims, {steps}, [&](int64_t at, const Dims& from) {
-    const int64_t code = cache.bits == 8 ? codes.i[static_cast<size_t>(at)] : (codes.i[static_cast<size_t>(at / 2)] >> (at % 2 * 4) & 15) - 8;
+    const int64_t code =
+        cache.bits == 8 ? codes.i[static_cast<size_t>(at)] : (codes.i[static_cast<size_t>(at / 2)] >> (at % 2 * 4) & 15) - 8;
     y.f[static_cast<size_t>(at)] = static_cast<double>(code) * Number(*cache.scales[side], from[0]);
   });
   return y;
