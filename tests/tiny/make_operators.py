@@ -266,6 +266,35 @@ def small():
     old("empty_sum", "ReduceSum", [real(0, 3), np.array([0])], 13)
 
 
+def composed():
+    """Forms without a kernel there, as others that have one."""
+    b, t, hq, hkv, d = 1, 2, 2, 1, 16
+    q, k, v, past = real(b, t, hq * d), real(b, t, hkv * d), real(b, t, hkv * d), [real(b, hkv, 3, d) for _ in range(2)]
+    wq, wk = real(d), real(d)
+
+    def normalized(x, w):
+        x = x.reshape(b, t, -1, d).astype(np.float64)
+        return (x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-6) * w).reshape(b, t, -1).astype(np.float32)
+
+    rest, heads = [v, *past, ints(4), np.int32(5)], {"num_heads": hq, "kv_num_heads": hkv}
+    want = run("GroupQueryAttention", [np.asarray(x) for x in (normalized(q, wq), normalized(k, wk), *rest)], 3, MS, 21, heads)
+    case("gqa_norms", "GroupQueryAttention", [q, k, *rest, *[None] * 7, wq, wk], 3, want=want, **heads)
+    x, router, w, bias, down = real(3, 4), real(3, 5), real(5, 16, 4), real(5, 16), real(5, 4, 8)
+    more = {"k": 2, "activation_type": "swiglu", "activation_alpha": 1.5, "activation_beta": 0.5}
+    want = run("MoE", [x, router, w, bias, down], 1, MS, 21, {**more, "swiglu_fusion": 1})
+    halves = lambda a: [np.ascontiguousarray(a[:, 0::2]), np.ascontiguousarray(a[:, 1::2])]
+    case("moe_side_by_side", "MoE", [x, router, np.concatenate(halves(w), 1), np.concatenate(halves(bias), 1), down], want=want, swiglu_fusion=2, **more)
+    (gate, up), (gate_bias, up_bias) = halves(w), halves(bias)
+    case("moe_apart", "MoE", [x, router, gate, gate_bias, down, None, up, up_bias], want=want, **more)
+    a, s, z = bytes_(2, 5), [np.float32(0.05), np.float32(0.03)], [np.uint8(120), np.uint8(131)]
+    mean = ((a.astype(np.float64) - 120) * s[0]).mean(1, keepdims=True)
+    case("qlinearreducemean", "QLinearReduceMean", [a, s[0], z[0], s[1], z[1]], axes=[1], keepdims=1, off=1,
+         want=[np.clip(np.rint(mean / s[1]) + 131, 0, 255).astype(np.uint8)])
+    ids, kinds = ints([1, 0, 4], [2, 2, 3]), ints([0, 1, 1], [0, 0, 1])
+    case("qembed", "QEmbedLayerNormalization", [ids, kinds, bytes_(5, 4), bytes_(6, 4), bytes_(2, 4), bytes_(4), bytes_(4), ints([1, 1, 0], [1, 1, 1]),
+                                                *[np.float32(v) for v in (0.01, 0.02, 0.015, 0.01, 0.03)], *[np.uint8(v) for v in (120, 130, 128, 10, 127)]], 2)
+
+
 def seed(name):
     c = cases[name]
     names = [f"i{k}" if x is not None else "" for k, x in enumerate(c["inputs"])]
@@ -290,7 +319,7 @@ def coded_cache():
 
 
 def main():
-    for family in (multi_head, attention, grouped, fused, products, codes, small, coded_cache):
+    for family in (multi_head, attention, grouped, fused, products, codes, small, coded_cache, composed):
         family()
     lines = [f"{json.dumps(k)}: {json.dumps(v)}" for k, v in cases.items()]
     OUT.write_text("{\n" + ",\n".join(lines) + "\n}\n")
