@@ -70,6 +70,24 @@ std::optional<Piece> FastGeluAsStandard(const Site& s) {
   return b.Take();
 }
 
+// Erf of x / sqrt 2, halves and products.
+std::optional<Piece> BiasGeluInPieces(const Site& s) {
+  const ElementType type = s.Type(0);
+  if (!IsFloating(type) || !s.Given(1)) return std::nullopt;
+  Builder b(s);
+  const std::string x = b.Op("Add", {s.node().inputs[0], s.node().inputs[1]});
+  HalfOnePlus(b, x, b.Op("Erf", {b.Op("Mul", {x, b.Number(type, 1 / std::numbers::sqrt2)})}), type);
+  return b.Take();
+}
+
+std::optional<Piece> BiasGeluAsStandard(const Site& s) {
+  if (!s.Given(1)) return std::nullopt;
+  Builder b(s);
+  b.To(0, "Gelu", {b.Op("Add", {s.node().inputs[0], s.node().inputs[1]})});
+  b.piece().least_opset = 20;
+  return b.Take();
+}
+
 std::optional<Piece> FastGeluInPieces(const Site& s) {
   if (!IsFloating(s.Type(0))) return std::nullopt;
   Builder b(s);

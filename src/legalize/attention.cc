@@ -64,10 +64,6 @@ std::optional<GroupedQueries> GroupedQueriesOf(const Site& s) {
   return g;
 }
 
-std::string HeadsFirst(Builder& b, const std::string& x, int64_t batch, int64_t tokens, int64_t heads, int64_t width) {
-  return b.Transpose(b.Reshape(x, {batch, tokens, heads, width}), {0, 2, 1, 3});
-}
-
 enum class RotateBy : uint8_t { kOperator, kPieces };
 
 // Queries and keys [B, H, T, D] turned by the rows `places` [B, T] of the tables.
@@ -168,6 +164,10 @@ std::optional<Piece> Grouped(const Site& s, RotateBy by) {
 }
 
 }  // namespace
+
+std::string HeadsFirst(Builder& b, const std::string& x, int64_t batch, int64_t tokens, int64_t heads, int64_t width) {
+  return b.Transpose(b.Reshape(x, {batch, tokens, heads, width}), {0, 2, 1, 3});
+}
 
 std::string WriteRows(Builder& b, const std::string& buffer, const std::string& update, const std::string& places, const Dims& dims,
                       size_t axis) {

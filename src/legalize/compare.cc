@@ -73,6 +73,9 @@ bool TooMuch(const targets::Flat& flat, const onnx::Node& n) {
   if (n.op_type == "GroupQueryAttention" || n.op_type == "Attention")
     if (const targets::Value* keys = n.outputs.size() > 1 ? flat.Find(n.outputs[1]) : nullptr; keys && keys->shape.size() == 4)
       inner = std::max<int64_t>(1, keys->shape[2].value);
+  if (n.op_type == "MultiHeadAttention" && n.inputs.size() > 1)
+    if (const targets::Value* keys = flat.Find(n.inputs[1]); keys && keys->shape.size() >= 3)
+      inner = std::max<int64_t>(1, keys->shape[keys->shape.size() == 4 ? 2 : 1].value);
   return inner > 0 && out->n_values() > kMostSteps / inner;
 }
 

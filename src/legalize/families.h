@@ -26,6 +26,9 @@ struct AttentionInPieces {
 };
 std::string AttendInPieces(Builder& b, const AttentionInPieces& a);  // [B, Hq, T, value_width]
 
+// x [B, T, H * D] as [B, H, T, D].
+std::string HeadsFirst(Builder& b, const std::string& x, int64_t batch, int64_t tokens, int64_t heads, int64_t width);
+
 // The rows `places` [B, T] (INT32 or INT64) of axis `axis` of `buffer` become those of `update`, whose shape is `dims`.
 std::string WriteRows(Builder& b, const std::string& buffer, const std::string& update, const std::string& places, const Dims& dims,
                       size_t axis);

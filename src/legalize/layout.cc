@@ -36,6 +36,38 @@ std::optional<Piece> ProductAndSum(const Site& s) {
   return b.Take();
 }
 
+namespace {
+
+// The input with its first dimension behind the batch's, and its last two exchanged, as two attributes of the node say.
+std::optional<std::string> Turned(const Site& s, Builder& b, size_t input, const char* batch, const char* last) {
+  const auto rank = s.Rank(input);
+  const bool turns_batch = s.node().Int(batch, 0) != 0, turns_last = s.node().Int(last, 0) != 0;
+  if (!turns_batch && !turns_last) return s.node().inputs[input];
+  if (!rank || *rank < 1) return std::nullopt;
+  if (*rank < 2) return s.node().inputs[input];  // a vector has nothing to turn
+  Dims perm;
+  for (int64_t k = 0; k < *rank; ++k) perm.push_back(k);
+  if (turns_batch) {
+    perm.erase(perm.begin());
+    perm.insert(perm.end() - 1, 0);
+  }
+  if (turns_last) std::swap(perm[perm.size() - 1], perm[perm.size() - 2]);
+  return b.Transpose(s.node().inputs[input], perm);
+}
+
+}  // namespace
+
+std::optional<Piece> TurnedProductApart(const Site& s) {
+  if (!IsFloating(s.Type(0)) || !s.Given(0) || !s.Given(1)) return std::nullopt;
+  Builder b(s);
+  const auto a = Turned(s, b, 0, "transBatchA", "transA"), w = Turned(s, b, 1, "transBatchB", "transB");
+  if (!a || !w) return std::nullopt;
+  const double alpha = s.Float("alpha", 1);
+  if (alpha == 1) b.To(0, "MatMul", {*a, *w});
+  else b.To(0, "Mul", {b.Op("MatMul", {*a, *w}), b.Number(s.Type(0), alpha)});
+  return b.Take();
+}
+
 // One index, or neighbours in order.
 std::optional<Piece> GatherAsSlice(const Site& s) {
   const auto rank = s.Rank(0), index_rank = s.Rank(1);

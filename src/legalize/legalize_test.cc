@@ -313,7 +313,7 @@ TEST(Driver, DamagedNodesStay) {
   const std::string folder = std::string(SLM_SOURCE_DIR) + "/tests/corpus/legalize_fuzz/";
   const targets::Target target = PlainTarget(json::array(), {"Div", "Reciprocal", "Erf", "ReduceMean"});
   for (const char* name : {"short_gemm", "short_div", "short_square", "short_power", "short_erf", "short_one_hot", "no_output",
-                           "cache_of_rank_1", "long_block"}) {
+                           "cache_of_rank_1", "long_block", "short_multi_head"}) {
     const auto done = Legalize(ReadShared(folder + name + ".onnx"), target, {});
     ASSERT_TRUE(done.ok()) << name << ": " << done.error().message();
     EXPECT_TRUE(done.value().report.rewritten.empty()) << name;

@@ -85,6 +85,27 @@ std::optional<Piece> InPieces(const Site& s, Centred centred) {
 
 std::optional<Piece> SkipRmsNorm(const Site& s) { return SkipNorm(s, "SimplifiedLayerNormalization", 3, 0); }
 std::optional<Piece> SkipLayerNorm(const Site& s) { return SkipNorm(s, "LayerNormalization", 4, 3); }
+// input_ids, segment_ids, the tables of words, positions and segments, gamma, beta, mask, position_ids
+std::optional<Piece> EmbedNormApart(const Site& s) {
+  const auto ids = s.Shape(0), table = s.Shape(3);
+  const auto& in = s.node().inputs;
+  if (!ids || ids->size() != 2 || !table || table->size() != 2 || !s.Given(2) || !s.Given(6) || s.Given(1) != s.Given(4) || s.Wanted(1) ||
+      !IsFloating(s.Type(2)))
+    return std::nullopt;
+  const int64_t tokens = (*ids)[1];
+  if (tokens < 1 || tokens > (*table)[0]) return std::nullopt;
+  Builder b(s);
+  const auto look = [&](size_t rows, const std::string& at) { return b.Op("Gather", {in[rows], at}, {IntAttribute("axis", 0)}); };
+  // Without positions those of each sequence begin with the first row.
+  const std::string places = s.Given(8) ? look(3, in[8]) : b.Slice(in[3], 0, 0, tokens);
+  std::string sum = b.Op("Add", {look(2, in[0]), places});
+  if (s.Given(1)) sum = b.Op("Add", {sum, look(4, in[1])});
+  if (s.Wanted(2)) sum = b.CallLast(s.node().outputs[2]);
+  b.To(0, "LayerNormalization", {sum, in[5], in[6]}, {IntAttribute("axis", -1), FloatAttribute("epsilon", s.Float("epsilon", 1e-12))});
+  b.piece().least_opset = 17;
+  return b.Take();
+}
+
 std::optional<Piece> RmsNormAsStandard(const Site& s) { return Exchange(s, "RMSNormalization", 23); }
 std::optional<Piece> RmsNormAsSimplified(const Site& s) { return Exchange(s, "SimplifiedLayerNormalization", 0); }
 std::optional<Piece> RmsNormInPieces(const Site& s) { return InPieces(s, Centred::kNo); }

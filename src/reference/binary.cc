@@ -180,9 +180,20 @@ Result<Arrays> Sum(const Call& c) {
       c, Accept::kFloat, [](double x, double y) { return x + y; }, Sum64);
 }
 
+Result<Arrays> Mean(const Call& c) {
+  SLM_ASSIGN_OR_RETURN(Arrays sum, Sum(c));
+  for (double& v : sum[0].f) v = RoundTo(sum[0].type, v / static_cast<double>(c.n_inputs()));
+  return sum;
+}
+
 Result<Arrays> Clip(const Call& c) {
   SLM_ASSIGN_OR_RETURN(const Array* x, c.In(0, Accept::kNumber));
   Array y = *x;
+  // Bounds were attributes before operator set 11.
+  for (int64_t k = 0; k < y.size() && (c.Has("min") || c.Has("max")); ++k) {
+    if (c.Has("min") && Number(y, k) < c.Float("min", 0)) Set(y, k, c.Float("min", 0));
+    if (c.Has("max") && Number(y, k) > c.Float("max", 0)) Set(y, k, c.Float("max", 0));
+  }
   for (const size_t bound : {size_t{1}, size_t{2}}) {  // the upper bound wins
     const Array* b = c.Optional(bound);
     if (!b) continue;

@@ -70,6 +70,13 @@ inline Result<Arrays> One(Array a) {
 
 // Shared between families.
 Result<Array> MatMulArrays(const Call& c, const Array& a, const Array& b, ElementType out);
+// Sums of (a - zero of a)(b - zero of b), exact: codes of 8 bits. Zero points: one, or one a row of a, one a column of b.
+struct CodeSums {
+  std::vector<double> values;
+  Dims dims;
+  int64_t n = 0;  // columns
+};
+Result<CodeSums> MultiplyCodes(const Call& c, const Array& a, const Array* a_zero, const Array& b, const Array* b_zero);
 Result<Array> CastTo(const Array& a, ElementType type, Saturate saturate, const std::string& round_mode);
 // Softmax in place over the last dimension of `n` values; a row of -inf gives zeros.
 void SoftmaxRow(double* row, int64_t n);

@@ -76,9 +76,9 @@ Result<Arrays> CastLike(const Call& c) {
 }
 
 Result<Arrays> BitCast(const Call& c) {
-  SLM_ASSIGN_OR_RETURN(const Array* x, c.In(0, Accept::kNumber));
+  SLM_ASSIGN_OR_RETURN(const Array* x, c.In(0, Accept::kOrdered));
   SLM_ASSIGN_OR_RETURN(const ElementType to, c.Type("to", ElementType::kUndefined));
-  const int bits = onnx::Info(x->type).bits;
+  const int bits = IsBool(x->type) ? 8 : onnx::Info(x->type).bits;
   if (bits < 8 || (bits == 8 && IsFloat(x->type)) || (onnx::Info(to).bits == 8 && IsFloat(to))) return Refuse("a type of 8 bits or less");
   if (IsString(to) || IsBool(to) || onnx::Info(to).bits != bits) return Wrong("types of different widths");
   SLM_ASSIGN_OR_RETURN(Array y, Zeros(to, x->dims));

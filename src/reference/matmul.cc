@@ -53,22 +53,6 @@ Result<std::vector<double>> ZeroPoints(const Array* zero, const Array& of, int64
   return out;
 }
 
-// Sums of (a - zero of a)(b - zero of b), exact: codes of 8 bits.
-Result<std::vector<double>> IntegerProduct(const Call& c, const Array& a, const Array* a_zero, const Array& b, const Array* b_zero,
-                                           Product& p) {
-  if (onnx::Info(a.type).bits > 8 || onnx::Info(b.type).bits > 8) return Refuse("codes of more than 8 bits");
-  SLM_ASSIGN_OR_RETURN(p, ProductOf(c, a.dims, b.dims));
-  SLM_ASSIGN_OR_RETURN(const auto rows, ZeroPoints(a_zero, a, p.m));
-  SLM_ASSIGN_OR_RETURN(const auto columns, ZeroPoints(b_zero, b, p.n));
-  SLM_ASSIGN_OR_RETURN(const int64_t n, Count(p.out));
-  std::vector<double> sums(static_cast<size_t>(n));
-  Multiply(
-      p, [&](int64_t i) { return Number(a, i) - rows[static_cast<size_t>(i / p.k % p.m)]; },
-      [&](int64_t i) { return Number(b, i) - columns[static_cast<size_t>(i % p.n)]; },
-      [&](int64_t i, double sum) { sums[static_cast<size_t>(i)] = sum; });
-  return sums;
-}
-
 }  // namespace
 
 Result<Array> MatMulArrays(const Call& c, const Array& a, const Array& b, ElementType out) {
@@ -77,6 +61,20 @@ Result<Array> MatMulArrays(const Call& c, const Array& a, const Array& b, Elemen
   Multiply(
       p, [&](int64_t i) { return Number(a, i); }, [&](int64_t i) { return Number(b, i); }, [&](int64_t i, double sum) { Set(y, i, sum); });
   return y;
+}
+
+Result<CodeSums> MultiplyCodes(const Call& c, const Array& a, const Array* a_zero, const Array& b, const Array* b_zero) {
+  if (onnx::Info(a.type).bits > 8 || onnx::Info(b.type).bits > 8) return Refuse("codes of more than 8 bits");
+  SLM_ASSIGN_OR_RETURN(const Product p, ProductOf(c, a.dims, b.dims));
+  SLM_ASSIGN_OR_RETURN(const auto rows, ZeroPoints(a_zero, a, p.m));
+  SLM_ASSIGN_OR_RETURN(const auto columns, ZeroPoints(b_zero, b, p.n));
+  SLM_ASSIGN_OR_RETURN(const int64_t n, Count(p.out));
+  CodeSums sums{std::vector<double>(static_cast<size_t>(n)), p.out, p.n};
+  Multiply(
+      p, [&](int64_t i) { return Number(a, i) - rows[static_cast<size_t>(i / p.k % p.m)]; },
+      [&](int64_t i) { return Number(b, i) - columns[static_cast<size_t>(i % p.n)]; },
+      [&](int64_t i, double sum) { sums.values[static_cast<size_t>(i)] = sum; });
+  return sums;
 }
 
 Result<Arrays> MatMul(const Call& c) {
@@ -119,10 +117,9 @@ Result<Arrays> Gemm(const Call& c) {
 Result<Arrays> MatMulInteger(const Call& c) {
   SLM_ASSIGN_OR_RETURN(const Array* a, c.In(0, Accept::kInteger));
   SLM_ASSIGN_OR_RETURN(const Array* b, c.In(1, Accept::kInteger));
-  Product p;
-  SLM_ASSIGN_OR_RETURN(const auto sums, IntegerProduct(c, *a, c.Optional(2), *b, c.Optional(3), p));
-  SLM_ASSIGN_OR_RETURN(Array y, Zeros(ElementType::kInt32, p.out));
-  for (size_t k = 0; k < sums.size(); ++k) Set(y, static_cast<int64_t>(k), sums[k]);
+  SLM_ASSIGN_OR_RETURN(const CodeSums sums, MultiplyCodes(c, *a, c.Optional(2), *b, c.Optional(3)));
+  SLM_ASSIGN_OR_RETURN(Array y, Zeros(ElementType::kInt32, sums.dims));
+  for (int64_t k = 0; k < y.size(); ++k) Set(y, k, sums.values[static_cast<size_t>(k)]);
   return One(std::move(y));
 }
 
@@ -136,34 +133,62 @@ Result<Arrays> QLinearMatMul(const Call& c) {
   SLM_ASSIGN_OR_RETURN(const Array* b, c.In(3, Accept::kInteger));
   SLM_ASSIGN_OR_RETURN(const Array* zero, c.In(7, Accept::kInteger));
   if (zero->size() != 1 || onnx::Info(zero->type).bits > 8) return Refuse("a result's zero point that is not one code of 8 bits");
-  Product p;
-  SLM_ASSIGN_OR_RETURN(const auto sums, IntegerProduct(c, *a, c.Optional(2), *b, c.Optional(5), p));
+  SLM_ASSIGN_OR_RETURN(const CodeSums sums, MultiplyCodes(c, *a, c.Optional(2), *b, c.Optional(5)));
   const Array& b_scale = *c.Optional(4);
-  if (b_scale.size() != 1 && b_scale.size() != p.n) return Wrong("a scale that does not fit");
-  SLM_ASSIGN_OR_RETURN(Array y, Zeros(zero->type, p.out));
+  if (b_scale.size() != 1 && b_scale.size() != sums.n) return Wrong("a scale that does not fit");
+  SLM_ASSIGN_OR_RETURN(Array y, Zeros(zero->type, sums.dims));
   for (int64_t k = 0; k < y.size(); ++k) {
-    const double factor = Number(*c.Optional(1), 0) * Number(b_scale, b_scale.size() == 1 ? 0 : k % p.n) / Number(*c.Optional(6), 0);
-    const double code = std::nearbyint(sums[static_cast<size_t>(k)] * factor) + Number(*zero, 0);
+    const double factor = Number(*c.Optional(1), 0) * Number(b_scale, b_scale.size() == 1 ? 0 : k % sums.n) / Number(*c.Optional(6), 0);
+    const double code = std::nearbyint(sums.values[static_cast<size_t>(k)] * factor) + Number(*zero, 0);
     Set(y, k, std::fmin(std::fmax(code, static_cast<double>(LowestOf(y.type))), static_cast<double>(HighestOf(y.type))));
   }
   return One(std::move(y));
 }
+
+namespace {
+
+// Sums of codes times both scales, plus the bias. `b_scale`: one value, or one a column.
+Result<Array> Scaled(const CodeSums& sums, double a_scale, const Array& b_scale, const Array* bias) {
+  if ((b_scale.size() != 1 && b_scale.size() != sums.n) || (bias && (!IsFloat(bias->type) || bias->size() != sums.n)))
+    return Wrong("a scale or bias that does not fit");
+  SLM_ASSIGN_OR_RETURN(Array y, Zeros(b_scale.type, sums.dims));
+  for (int64_t k = 0; k < y.size(); ++k)
+    Set(y, k,
+        sums.values[static_cast<size_t>(k)] * a_scale * Number(b_scale, b_scale.size() == 1 ? 0 : k % sums.n) +
+            (bias ? Number(*bias, k % sums.n) : 0));
+  return y;
+}
+
+}  // namespace
 
 // Activations rounded to 8 bits as DynamicQuantizeLinear does, times codes of 8 bits.
 Result<Arrays> DynamicQuantizeMatMul(const Call& c) {
   SLM_ASSIGN_OR_RETURN(const Array* b, c.In(1, Accept::kInteger));
   SLM_ASSIGN_OR_RETURN(const Array* b_scale, c.In(2, Accept::kFloat));
   SLM_ASSIGN_OR_RETURN(const Arrays codes, DynamicQuantizeLinear(c));
-  Product p;
-  SLM_ASSIGN_OR_RETURN(const auto sums, IntegerProduct(c, codes[0], &codes[2], *b, c.Optional(3), p));
-  const Array* bias = c.Optional(4);
-  if ((b_scale->size() != 1 && b_scale->size() != p.n) || (bias && (!IsFloat(bias->type) || bias->size() != p.n)))
-    return Wrong("a scale or bias that does not fit");
-  SLM_ASSIGN_OR_RETURN(Array y, Zeros(b_scale->type, p.out));
-  for (int64_t k = 0; k < y.size(); ++k)
-    Set(y, k,
-        sums[static_cast<size_t>(k)] * codes[1].f[0] * Number(*b_scale, b_scale->size() == 1 ? 0 : k % p.n) +
-            (bias ? Number(*bias, k % p.n) : 0));
+  SLM_ASSIGN_OR_RETURN(const CodeSums sums, MultiplyCodes(c, codes[0], &codes[2], *b, c.Optional(3)));
+  SLM_ASSIGN_OR_RETURN(Array y, Scaled(sums, codes[1].f[0], *b_scale, c.Optional(4)));
+  return One(std::move(y));
+}
+
+// A, B, their scales, their zero points, bias
+Result<Arrays> MatMulIntegerToFloat(const Call& c) {
+  SLM_ASSIGN_OR_RETURN(const Array* a, c.In(0, Accept::kInteger));
+  SLM_ASSIGN_OR_RETURN(const Array* b, c.In(1, Accept::kInteger));
+  SLM_ASSIGN_OR_RETURN(const Array* a_scale, c.In(2, Accept::kFloat));
+  SLM_ASSIGN_OR_RETURN(const Array* b_scale, c.In(3, Accept::kFloat));
+  if (a_scale->size() != 1) return Refuse("a scale for each row");
+  SLM_ASSIGN_OR_RETURN(const CodeSums sums, MultiplyCodes(c, *a, c.Optional(4), *b, c.Optional(5)));
+  SLM_ASSIGN_OR_RETURN(Array y, Scaled(sums, Number(*a_scale, 0), *b_scale, c.Optional(6)));
+  return One(std::move(y));
+}
+
+// Products of 16-bit integers, wrapped to 32 bits.
+Result<Arrays> MatMulInteger16(const Call& c) {
+  SLM_ASSIGN_OR_RETURN(const Array* a, c.In(0, Accept::kInteger));
+  SLM_ASSIGN_OR_RETURN(const Array* b, c.In(1, Accept::kInteger));
+  if (onnx::Info(a->type).bits > 16 || onnx::Info(b->type).bits > 16) return Refuse("codes of more than 16 bits");
+  SLM_ASSIGN_OR_RETURN(Array y, MatMulArrays(c, *a, *b, a->type == ElementType::kUint16 ? ElementType::kUint32 : ElementType::kInt32));
   return One(std::move(y));
 }
 

@@ -1,4 +1,5 @@
-// Codes of a few bits in bytes: com.microsoft's MatMulNBits and GatherBlockQuantized. Formats: ONNX Runtime's docs/ContribOperators.md.
+// Codes of a few bits in bytes: com.microsoft's MatMulNBits, MatMulBnb4 and GatherBlockQuantized. Formats: ONNX Runtime's
+// docs/ContribOperators.md.
 #include "reference/call.h"
 
 namespace slm::reference {
@@ -70,6 +71,47 @@ Result<Arrays> MatMulNBits(const Call& c) {
   SLM_ASSIGN_OR_RETURN(Array sum, Zeros(a->type, y.dims));
   for (int64_t k = 0; k < y.size(); ++k) Set(sum, k, y.f[static_cast<size_t>(k)] + Number(*bias, k % m.n));
   return One(std::move(sum));
+}
+
+// B [N, K] as codes of 4 bits in a row, the first in the high half of its byte; each names a value between -1 and 1 (QLoRA's NF4, or a
+// float of 4 bits scaled to that), times the largest magnitude of its block.
+Result<Arrays> MatMulBnb4(const Call& c) {
+  static constexpr double kFp4[] = {0, 0.0625 / 12, 8.0 / 12, 12.0 / 12, 4.0 / 12, 6.0 / 12, 2.0 / 12, 3.0 / 12};
+  static constexpr double kNf4[] = {-1.0,
+                                    -0.6961928009986877,
+                                    -0.5250730514526367,
+                                    -0.39491748809814453,
+                                    -0.28444138169288635,
+                                    -0.18477343022823334,
+                                    -0.09105003625154495,
+                                    0.0,
+                                    0.07958029955625534,
+                                    0.16093020141124725,
+                                    0.24611230194568634,
+                                    0.33791524171829224,
+                                    0.44070982933044434,
+                                    0.5626170039176941,
+                                    0.7229568362236023,
+                                    1.0};
+  SLM_ASSIGN_OR_RETURN(const Array* a, c.In(0, Accept::kFloat));
+  SLM_ASSIGN_OR_RETURN(const Array* codes, c.In(1, Accept::kInteger));
+  SLM_ASSIGN_OR_RETURN(const Array* largest, c.In(2, Accept::kFloat));
+  const int64_t n = c.Int("N", 0), k = c.Int("K", 0), block = c.Int("block_size", 0), kind = c.Int("quant_type", 1);
+  if (n < 1 || k < 1 || n > kMaxValues || k > kMaxValues || block < 16 || block > kMaxValues || kind < 0 || kind > 1)
+    return Wrong("N, K, block_size or quant_type");
+  if (c.Int("transB", 1) == 0) return Refuse("transB of 0");
+  SLM_ASSIGN_OR_RETURN(const int64_t total, Count({n, k}));
+  if (codes->type != ElementType::kUint8 || codes->size() != (total + 1) / 2 || largest->size() != (total + block - 1) / block)
+    return Wrong("as many bytes of codes, and scales, as N, K and block_size need");
+  if (a->dims.empty() || a->dims.back() != k) return Wrong("the last dimension of A is not K");
+  SLM_ASSIGN_OR_RETURN(Array w, Zeros(ElementType::kDouble, {k, n}));
+  for (int64_t i = 0; i < total; ++i) {
+    const int64_t code = codes->i[static_cast<size_t>(i / 2)] >> (i % 2 == 0 ? 4 : 0) & 15;
+    const double value = kind == 1 ? kNf4[code] : code < 8 ? kFp4[code] : -kFp4[code - 8];
+    w.f[static_cast<size_t>(i % k * n + i / k)] = value * Number(*largest, i / block);
+  }
+  SLM_ASSIGN_OR_RETURN(Array y, MatMulArrays(c, *a, w, a->type));
+  return One(std::move(y));
 }
 
 Result<Arrays> GatherBlockQuantized(const Call& c) {

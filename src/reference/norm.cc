@@ -8,18 +8,41 @@
 namespace slm::reference {
 namespace {
 
-enum class Form : uint8_t { kSoftmax, kLog };
+enum class Form : uint8_t { kSoftmax, kLog, kHardmax };
+
+// Since operator set 13 along an axis; before that over all dimensions from the axis on, by default the second.
+Result<Lanes> SoftmaxLanes(const Call& c, const Array& x) {
+  if (c.opset() >= 13) {
+    SLM_ASSIGN_OR_RETURN(const int64_t axis, Axis(c.Int("axis", -1), x.dims.size()));
+    return LanesOf(x.dims, axis);
+  }
+  int64_t axis = c.Int("axis", 1);
+  const int64_t rank = static_cast<int64_t>(x.dims.size());
+  if (axis < -rank || axis > rank) return Wrong(fmt::format("axis {} of {} dimensions", axis, rank));
+  if (axis < 0) axis += rank;
+  Lanes l;
+  for (int64_t k = 0; k < rank; ++k) (k < axis ? l.outer : l.n) *= x.dims[static_cast<size_t>(k)];
+  return l;
+}
 
 Result<Arrays> SoftmaxAlong(const Call& c, Form form) {
   SLM_ASSIGN_OR_RETURN(const Array* x, c.In(0, Accept::kFloat));
-  SLM_ASSIGN_OR_RETURN(const int64_t axis, Axis(c.Int("axis", -1), x->dims.size()));
-  const Lanes l = LanesOf(x->dims, axis);
+  SLM_ASSIGN_OR_RETURN(const Lanes l, SoftmaxLanes(c, *x));
   Array y = *x;
   for (int64_t o = 0; o < l.outer; ++o)
     for (int64_t i = 0; i < l.inner; ++i) {
       const auto at = [&](int64_t k) { return static_cast<size_t>((o * l.n + k) * l.inner + i); };
       double top = -std::numeric_limits<double>::infinity(), sum = 0;
       for (int64_t k = 0; k < l.n; ++k) top = std::max(top, x->f[at(k)]);
+      if (form == Form::kHardmax) {  // 1 where the largest stands first
+        bool found = false;
+        for (int64_t k = 0; k < l.n; ++k) {
+          const bool is = !found && x->f[at(k)] == top;
+          y.f[at(k)] = is ? 1 : 0;
+          found = found || is;
+        }
+        continue;
+      }
       for (int64_t k = 0; k < l.n; ++k) sum += std::exp(x->f[at(k)] - top);
       for (int64_t k = 0; k < l.n; ++k) {
         const double v = x->f[at(k)] - top;
@@ -107,6 +130,34 @@ void SoftmaxRow(double* row, int64_t n) {
 
 Result<Arrays> Softmax(const Call& c) { return SoftmaxAlong(c, Form::kSoftmax); }
 Result<Arrays> LogSoftmax(const Call& c) { return SoftmaxAlong(c, Form::kLog); }
+Result<Arrays> Hardmax(const Call& c) { return SoftmaxAlong(c, Form::kHardmax); }
+
+Result<Arrays> MeanVarianceNormalization(const Call& c) {
+  SLM_ASSIGN_OR_RETURN(const Array* x, c.In(0, Accept::kFloat));
+  std::vector<int64_t> axes = c.IntList("axes");
+  if (!c.Has("axes")) axes = {0, 2, 3};
+  std::vector<uint8_t> folded(x->dims.size());
+  for (const int64_t a : axes) {
+    SLM_ASSIGN_OR_RETURN(const int64_t axis, Axis(a, x->dims.size()));
+    folded[static_cast<size_t>(axis)] = 1;
+  }
+  Dims kept = x->dims;
+  for (size_t k = 0; k < kept.size(); ++k)
+    if (folded[k]) kept[k] = 1;
+  SLM_ASSIGN_OR_RETURN(const int64_t n_kept, Count(kept));
+  std::vector<double> sums(static_cast<size_t>(n_kept)), squares(static_cast<size_t>(n_kept));
+  const double n = n_kept > 0 ? static_cast<double>(x->size()) / static_cast<double>(n_kept) : 0;
+  const Dims strides = BroadcastStrides(kept, x->dims);
+  Array y = *x;
+  Walk(x->dims, {strides}, [&](int64_t at, const Dims& to) { sums[static_cast<size_t>(to[0])] += Number(*x, at) / n; });
+  const auto centred = [&](int64_t at, const Dims& to) { return Number(*x, at) - sums[static_cast<size_t>(to[0])]; };
+  Walk(x->dims, {strides},
+       [&](int64_t at, const Dims& to) { squares[static_cast<size_t>(to[0])] += centred(at, to) * centred(at, to) / n; });
+  // ONNX adds 1e-9 to the deviation, not to the variance.
+  Walk(x->dims, {strides},
+       [&](int64_t at, const Dims& to) { Set(y, at, centred(at, to) / (std::sqrt(squares[static_cast<size_t>(to[0])]) + 1e-9)); });
+  return One(std::move(y));
+}
 
 Result<Arrays> LayerNormalization(const Call& c) {
   SLM_ASSIGN_OR_RETURN(const Array* x, c.In(0, Accept::kFloat));

@@ -40,6 +40,7 @@ Result<Problem> ProblemOf(const Call& c) {
   if (p.hk.batch != p.hq.batch || p.hk.tokens != p.hq.tokens || p.hk.width != p.hq.width || p.hv.batch != p.hk.batch ||
       p.hv.tokens != p.hk.tokens || p.hq.heads % p.hk.heads != 0)
     return Wrong("queries, keys and values do not fit each other");
+  if (c.Int("state_window", 0) != 0) return Refuse("state_window");
   const std::string rule = c.Text("update_rule", "gated_delta");
   if (rule != "linear" && rule != "gated" && rule != "delta" && rule != "gated_delta") return Refuse("update_rule '" + rule + "'");
   p.decay = c.Optional(4);
@@ -110,7 +111,12 @@ Result<Arrays> CausalConvWithState(const Call& c) {
   if (activation != "none" && activation != "silu" && activation != "swish") return Refuse("activation '" + activation + "'");
   if (x->dims.size() != 3 || w->dims.size() != 3 || w->dims[1] != 1 || w->dims[0] != x->dims[1] || w->dims[2] < 1)
     return Wrong("input and weight do not fit");
-  const int64_t channels = x->dims[1], n = x->dims[2], kernel = w->dims[2], before = kernel - 1;
+  // What com.microsoft's has beside ONNX's.
+  if (c.Int("ndim", 1) != 1 || c.Int("channels_last", 0) != 0 || c.Int("state_window", 0) != 0)
+    return Refuse("CausalConvWithState with ndim, channels_last or state_window");
+  const int64_t channels = x->dims[1], n = x->dims[2], kernel = w->dims[2], dilation = c.Int("dilation", 1);
+  if (dilation < 1 || dilation > kMaxValues) return Wrong("the dilation");
+  const int64_t before = (kernel - 1) * dilation;
   if ((bias && (bias->dims != Dims{channels} || !IsFloat(bias->type))) ||
       (past && (past->dims != Dims{x->dims[0], channels, before} || past->type != x->type)))
     return Wrong("bias or past do not fit");
@@ -121,7 +127,7 @@ Result<Arrays> CausalConvWithState(const Call& c) {
     const auto at = [&](int64_t t) { return t >= 0 ? Number(*x, line * n + t) : past ? Number(*past, line * before + before + t) : 0; };
     for (int64_t t = 0; t < n; ++t) {
       double sum = bias ? Number(*bias, line % channels) : 0;
-      for (int64_t k = 0; k < kernel; ++k) sum += at(t - before + k) * Number(*w, line % channels * kernel + k);
+      for (int64_t k = 0; k < kernel; ++k) sum += at(t - before + k * dilation) * Number(*w, line % channels * kernel + k);
       sum = RoundTo(x->type, sum);
       Set(y, line * n + t, activation == "none" ? sum : sum / (1 + std::exp(-sum)));
     }

@@ -179,7 +179,11 @@ Result<Arrays> ReduceLogSumExp(const Call& c) {
 Result<Arrays> ArgMax(const Call& c) { return ArgBest(c, Best::kLargest); }
 Result<Arrays> ArgMin(const Call& c) { return ArgBest(c, Best::kSmallest); }
 
-Result<Arrays> CumSum(const Call& c) {
+namespace {
+
+enum class Running : uint8_t { kSum, kProduct };
+
+Result<Arrays> Cumulate(const Call& c, Running running) {
   SLM_ASSIGN_OR_RETURN(const Array* x, c.In(0, Accept::kNumber));
   SLM_ASSIGN_OR_RETURN(const auto given, c.Ints(1));
   if (given.size() != 1) return Wrong("an axis is needed");
@@ -190,27 +194,36 @@ Result<Arrays> CumSum(const Call& c) {
   Array y = *x;
   for (int64_t o = 0; o < l.outer; ++o)
     for (int64_t i = 0; i < l.inner; ++i) {
-      double sum = 0;
-      int64_t wide_sum = 0;
+      const bool product = running == Running::kProduct;
+      double sum = product ? 1 : 0;
+      int64_t wide_sum = product ? 1 : 0;
       for (int64_t step = 0; step < l.n; ++step) {
         const int64_t k = reverse ? l.n - 1 - step : step, at = (o * l.n + k) * l.inner + i;
         if (wide) {
           const int64_t before = wide_sum;
-          wide_sum = WidePlus(wide_sum, x->i[static_cast<size_t>(at)]);
+          wide_sum = (product ? WideTimes : WidePlus)(wide_sum, x->i[static_cast<size_t>(at)]);
           y.i[static_cast<size_t>(at)] = exclusive ? before : wide_sum;
           continue;
         }
         if (exclusive) Set(y, at, sum);
-        sum += Number(*x, at);
+        sum = product ? sum * Number(*x, at) : sum + Number(*x, at);
         if (!exclusive) Set(y, at, sum);
       }
     }
   return One(std::move(y));
 }
 
+}  // namespace
+
+Result<Arrays> CumSum(const Call& c) { return Cumulate(c, Running::kSum); }
+Result<Arrays> CumProd(const Call& c) { return Cumulate(c, Running::kProduct); }
+
 Result<Arrays> TopK(const Call& c) {
   SLM_ASSIGN_OR_RETURN(const Array* x, c.In(0, Accept::kNumber));
-  SLM_ASSIGN_OR_RETURN(const auto given, c.Ints(1));
+  std::vector<int64_t> given{c.Int("k", -1)};  // an attribute before operator set 10
+  if (!c.Has("k")) {
+    SLM_ASSIGN_OR_RETURN(given, c.Ints(1));
+  }
   SLM_ASSIGN_OR_RETURN(const int64_t axis, Axis(c.Int("axis", -1), x->dims.size()));
   const Lanes l = LanesOf(x->dims, axis);
   if (given.size() != 1 || given[0] < 0 || given[0] > l.n) return Wrong("k is not between 0 and the size of the axis");

@@ -95,4 +95,45 @@ Result<Arrays> RotaryEmbeddingMs(const Call& c) {
   return One(std::move(y));
 }
 
+// com.microsoft: three positions a token (time, height, width), each for its section of the angles. position_ids [3, B, T].
+Result<Arrays> MRotaryEmbedding(const Call& c) {
+  SLM_ASSIGN_OR_RETURN(const Array* x, c.In(0, Accept::kFloat));
+  SLM_ASSIGN_OR_RETURN(const auto ids, c.Ints(1));
+  SLM_ASSIGN_OR_RETURN(const Array* cos, c.In(2, Accept::kFloat));
+  SLM_ASSIGN_OR_RETURN(const Array* sin, c.In(3, Accept::kFloat));
+  if (c.Int("is_packed_batching", 0) != 0) return Refuse("packed batches");
+  int64_t n_heads = c.Int("num_heads", 0);
+  if (n_heads == 0 && x->dims.size() == 3 && cos->dims.size() == 2 && cos->dims[1] > 0) n_heads = x->dims[2] / (2 * cos->dims[1]);
+  SLM_ASSIGN_OR_RETURN(const Heads h, HeadsOf(*x, n_heads));
+  SLM_ASSIGN_OR_RETURN(Rotation r, RotationOf(c, cos, sin, h));
+  const int64_t half = r.rotated / 2, n = h.batch * h.tokens, layout = c.Int("mrope_layout", 0);
+  const Dims sections = c.IntList("mrope_section");
+  if (layout != 0 && layout != 1) return Refuse(fmt::format("mrope_layout {}", layout));
+  if (sections.size() != 3 || sections[0] < 0 || sections[1] < 0 || sections[2] < 0 || sections[0] > half || sections[1] > half ||
+      sections[2] > half || sections[0] + sections[1] + sections[2] != half)
+    return Wrong("mrope_section is not three parts of the angles");
+  if (static_cast<int64_t>(ids.size()) != 3 * n || cos->dims.size() != 2 || cos->dims[1] != half || sin->dims != cos->dims ||
+      sin->type != cos->type)
+    return Wrong("three positions a token are needed, and tables of the rotated width");
+  SLM_ASSIGN_OR_RETURN(Array own_cos, Zeros(cos->type, {n, half}));
+  Array own_sin = own_cos;
+  for (int64_t k = 0; k < own_cos.size(); ++k) {
+    const int64_t angle = k % half;
+    int64_t stream = angle < sections[0] ? 0 : angle < sections[0] + sections[1] ? 1 : 2;
+    if (layout == 1) stream = angle % 3 != 0 && angle < 3 * sections[static_cast<size_t>(angle % 3)] ? angle % 3 : 0;
+    const int64_t row = ids[static_cast<size_t>(stream * n + k / half)];
+    if (row < 0 || row >= cos->dims[0]) return Wrong(fmt::format("position {}; the tables have {}", row, cos->dims[0]));
+    CopyValue(*cos, row * half + angle, own_cos, k);
+    CopyValue(*sin, row * half + angle, own_sin, k);
+  }
+  r.cos = &own_cos, r.sin = &own_sin;
+  std::vector<int64_t> rows;
+  for (int64_t k = 0; k < n; ++k) rows.push_back(k);
+  Array y = *x;
+  SLM_RETURN_IF_ERROR(Rotate(y, h, r, rows));
+  const double scale = c.Float("scale", 1);
+  for (int64_t k = 0; k < y.size() && scale != 1; ++k) Set(y, k, Number(y, k) * scale);
+  return One(std::move(y));
+}
+
 }  // namespace slm::reference

@@ -1,13 +1,16 @@
 // RunGraph: the nodes one after the other, each value kept until the end of its graph. See reference.h.
 //
-// `If` and calls of the model's own functions are walked here, because they run nodes; everything else is a row of operators.inc.
+// `If`, `Loop`, `Scan` and calls of the model's own functions are walked here, because they run nodes; everything else is a row of
+// operators.inc.
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <optional>
 #include <set>
 
 #include "onnx/inline.h"
 #include "reference/call.h"
+#include "reference/stack.h"
 
 namespace slm::reference {
 namespace {
@@ -46,7 +49,11 @@ struct Frame {
 
 std::string NameOf(const onnx::Node& n) { return n.domain.empty() ? n.op_type : n.domain + "." + n.op_type; }
 
-bool IsIf(const onnx::Node& n) { return n.domain.empty() && n.op_type == "If"; }
+// The oldest operator set known of a node that runs the graphs inside it; 0: it is none of them.
+int FirstOpsetWithBodies(const onnx::Node& n) {
+  if (!n.domain.empty()) return 0;
+  return n.op_type == "If" ? 1 : n.op_type == "Loop" ? 11 : n.op_type == "Scan" ? 9 : 0;
+}
 
 const Row* FindRow(const onnx::Node& n) {
   for (const Row& r : kRows)
@@ -94,8 +101,9 @@ std::vector<std::string> OutputNames(const onnx::Graph& g) {
 
 // Can this build run the node, with the row of its operator or, without one, as a node that runs others?
 Status CheckOpset(const onnx::Node& n, const Row* row, std::span<const onnx::Opset> opsets) {
-  if (!row && !IsIf(n)) return Refuse("operator " + NameOf(n));
-  const int64_t opset = onnx::OpsetVersion(opsets, n.domain), first = row ? row->first_opset : 1;
+  const int first = row ? row->first_opset : FirstOpsetWithBodies(n);
+  if (first == 0) return Refuse("operator " + NameOf(n));
+  const int64_t opset = onnx::OpsetVersion(opsets, n.domain);
   if (opset == 0) return Wrong("operator set '" + n.domain + "' is not imported");
   if (opset < first || (n.domain.empty() && opset > onnx::kNewestOpset))
     return Refuse(fmt::format("{} of operator set {}; known from {} to {}", NameOf(n), opset, first, onnx::kNewestOpset));
@@ -142,7 +150,7 @@ class Runner {
 
   Status CheckNode(const onnx::Node& n, std::span<const onnx::Opset> opsets) {
     for (const onnx::Attribute& a : n.attributes) {
-      if (!a.graphs.empty() && !IsIf(n)) return Refuse(NameOf(n) + " with a graph inside");
+      if (!a.graphs.empty() && FirstOpsetWithBodies(n) == 0) return Refuse(NameOf(n) + " with a graph inside");
       for (const onnx::Graph& g : a.graphs) SLM_RETURN_IF_ERROR(Check(g.nodes, opsets));
     }
     if (const onnx::Function* f = functions_.Of(n)) {
@@ -160,7 +168,7 @@ class Runner {
   }
 
   Status RunNode(const onnx::Node& written, const Frame& frame, Scope& scope) {
-    if (++n_run_ > kMaxNodes) return Error(Code::kLimit, fmt::format("more than {} nodes in all", kMaxNodes), "test with a smaller graph");
+    SLM_RETURN_IF_ERROR(CountRun());
     const Resolved resolved(written, frame.call);
     const onnx::Node& n = resolved.node();
     std::vector<const Array*> inputs;
@@ -170,7 +178,8 @@ class Runner {
     }
     const Call call(n, onnx::OpsetVersion(frame.opsets, n.domain), std::move(inputs));
     const onnx::Function* function = functions_.Of(n);
-    auto made = function ? CallFunction(*function, call) : IsIf(n) ? RunBranch(call, frame, scope) : FindRow(n)->function(call);
+    const Row* row = FindRow(n);
+    auto made = function ? CallFunction(*function, call) : row ? row->function(call) : RunBodies(call, frame, scope);
     if (!made.ok()) return made.error();
     for (size_t k = 0; k < n.outputs.size(); ++k) {
       if (n.outputs[k].empty()) continue;
@@ -199,6 +208,116 @@ class Runner {
     SLM_RETURN_IF_ERROR(AddInitializers(*g, scope));
     SLM_RETURN_IF_ERROR(Nodes(g->nodes, frame, scope));
     return Outputs(OutputNames(*g), scope);
+  }
+
+  Result<Arrays> RunBodies(const Call& call, const Frame& frame, const Scope& outer) {
+    if (call.node().op_type == "If") return RunBranch(call, frame, outer);
+    const onnx::Attribute* body = call.node().Find("body");
+    if (!body || body->graphs.size() != 1) return Wrong("the body is missing");
+    return call.node().op_type == "Loop" ? RunLoop(call, body->graphs[0], frame, outer) : RunScan(call, body->graphs[0], frame, outer);
+  }
+
+  // A body once, on values in the order of its inputs.
+  Result<Arrays> RunBody(const onnx::Graph& g, Arrays inputs, const Frame& frame, const Scope& outer) {
+    if (inputs.size() != g.inputs.size()) return Wrong("a body that takes other inputs than it gets");
+    SLM_RETURN_IF_ERROR(CountRun());  // one without nodes, too
+    Scope scope{&outer, {}};
+    SLM_RETURN_IF_ERROR(AddInitializers(g, scope));
+    for (size_t k = 0; k < inputs.size(); ++k) SLM_RETURN_IF_ERROR(Keep(g.inputs[k].name, std::move(inputs[k]), scope));
+    SLM_RETURN_IF_ERROR(Nodes(g.nodes, frame, scope));
+    return Outputs(OutputNames(g), scope);
+  }
+
+  // The most rounds, the condition, what is carried from round to round. The body takes the round, the condition and what is carried, and
+  // gives the next condition, what is carried on, and a slice of each output that is stacked.
+  Result<Arrays> RunLoop(const Call& call, const onnx::Graph& g, const Frame& frame, const Scope& outer) {
+    int64_t most = std::numeric_limits<int64_t>::max();
+    if (call.Optional(0)) {
+      SLM_ASSIGN_OR_RETURN(const auto given, call.Ints(0));
+      if (given.size() != 1) return Wrong("the number of rounds is not one value");
+      most = given[0];
+    }
+    const auto goes_on = [](const Array& condition) -> Result<bool> {
+      if (!IsBool(condition.type) || condition.size() != 1) return Wrong("the condition is not one BOOL");
+      return condition.i[0] != 0;
+    };
+    bool goes = true;
+    if (call.Optional(1)) {
+      SLM_ASSIGN_OR_RETURN(goes, goes_on(*call.Optional(1)));
+    }
+    Arrays carried;
+    for (size_t k = 2; k < call.n_inputs(); ++k) {
+      SLM_ASSIGN_OR_RETURN(const Array* x, call.In(k));
+      carried.push_back(*x);
+    }
+    if (g.outputs.size() < 1 + carried.size()) return Wrong("a body that gives less than it takes");
+    std::vector<Arrays> slices(g.outputs.size() - 1 - carried.size());
+    for (int64_t round = 0; round < most && goes; ++round) {
+      Arrays inputs{Scalar(ElementType::kInt64, static_cast<double>(round)), Scalar(ElementType::kBool, 1)};
+      for (Array& x : carried) inputs.push_back(std::move(x));
+      SLM_ASSIGN_OR_RETURN(Arrays made, RunBody(g, std::move(inputs), frame, outer));
+      SLM_ASSIGN_OR_RETURN(goes, goes_on(made[0]));
+      for (size_t k = 0; k < carried.size(); ++k) carried[k] = std::move(made[1 + k]);
+      for (size_t k = 0; k < slices.size(); ++k) slices[k].push_back(std::move(made[1 + carried.size() + k]));
+    }
+    const size_t n_carried = carried.size();
+    for (size_t k = 0; k < slices.size(); ++k) {
+      SLM_ASSIGN_OR_RETURN(Array stacked, slices[k].empty() ? StackOfNone(g.outputs[1 + n_carried + k]) : Stack(slices[k], 0));
+      carried.push_back(std::move(stacked));
+    }
+    return carried;
+  }
+
+  // States, then sequences whose slices the body takes one after the other; it gives the next states and slices of the outputs.
+  Result<Arrays> RunScan(const Call& call, const onnx::Graph& g, const Frame& frame, const Scope& outer) {
+    const int64_t n_sequences = call.Int("num_scan_inputs", 0), n_inputs = static_cast<int64_t>(call.n_inputs());
+    if (n_sequences < 1 || n_sequences > n_inputs) return Wrong("num_scan_inputs");
+    const size_t n_states = static_cast<size_t>(n_inputs - n_sequences);
+    if (g.outputs.size() < n_states) return Wrong("a body that gives less than it takes");
+    const auto list = [&](const char* name, size_t k) {
+      const std::vector<int64_t> values = call.IntList(name);
+      return k < values.size() ? values[k] : 0;
+    };
+    Arrays states;
+    int64_t rounds = -1;
+    for (size_t k = 0; k < call.n_inputs(); ++k) {
+      SLM_ASSIGN_OR_RETURN(const Array* x, call.In(k));
+      if (k < n_states) {
+        states.push_back(*x);
+        continue;
+      }
+      SLM_ASSIGN_OR_RETURN(const int64_t axis, Axis(list("scan_input_axes", k - n_states), x->dims.size()));
+      const int64_t n = x->dims[static_cast<size_t>(axis)];
+      if (rounds >= 0 && n != rounds) return Wrong("sequences of different lengths");
+      rounds = n;
+    }
+    std::vector<Arrays> slices(g.outputs.size() - n_states);
+    for (int64_t round = 0; round < rounds; ++round) {
+      Arrays inputs = std::move(states);
+      states.clear();
+      for (size_t k = n_states; k < call.n_inputs(); ++k) {
+        const int64_t at = list("scan_input_directions", k - n_states) != 0 ? rounds - 1 - round : round;
+        SLM_ASSIGN_OR_RETURN(Array slice, SliceAt(*call.Optional(k), list("scan_input_axes", k - n_states), at));
+        inputs.push_back(std::move(slice));
+      }
+      SLM_ASSIGN_OR_RETURN(Arrays made, RunBody(g, std::move(inputs), frame, outer));
+      for (size_t k = 0; k < made.size(); ++k) {
+        if (k < n_states) states.push_back(std::move(made[k]));
+        else slices[k - n_states].push_back(std::move(made[k]));
+      }
+    }
+    for (size_t k = 0; k < slices.size(); ++k) {
+      if (list("scan_output_directions", k) != 0) std::reverse(slices[k].begin(), slices[k].end());
+      SLM_ASSIGN_OR_RETURN(Array stacked,
+                           slices[k].empty() ? StackOfNone(g.outputs[n_states + k]) : Stack(slices[k], list("scan_output_axes", k)));
+      states.push_back(std::move(stacked));
+    }
+    return states;
+  }
+
+  Status CountRun() {
+    if (++n_run_ > kMaxNodes) return Error(Code::kLimit, fmt::format("more than {} nodes in all", kMaxNodes), "test with a smaller graph");
+    return Ok();
   }
 
   // Functions that call each other, one inside the other.

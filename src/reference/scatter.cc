@@ -57,6 +57,9 @@ Result<Arrays> ScatterElements(const Call& c) {
   return One(std::move(y));
 }
 
+// The name until operator set 11.
+Result<Arrays> Scatter(const Call& c) { return ScatterElements(c); }
+
 Result<Arrays> ScatterNd(const Call& c) {
   SLM_ASSIGN_OR_RETURN(const Array* x, c.In(0));
   SLM_ASSIGN_OR_RETURN(const Array* indices, c.In(1, Accept::kIndex));

@@ -77,7 +77,9 @@ Result<Arrays> ConstantOfShape(const Call& c) {
 
 Result<Arrays> Range(const Call& c) {
   double bounds[3] = {};
+  bounds[2] = 1;  // that of com.microsoft may be left out
   for (size_t k = 0; k < 3; ++k) {
+    if (k == 2 && !c.Optional(2) && !c.node().domain.empty()) break;
     SLM_ASSIGN_OR_RETURN(const Array* x, c.In(k, Accept::kNumber));
     if (x->size() != 1 || x->type != c.Optional(0)->type) return Wrong("start, limit and step are not three values of a type");
     bounds[k] = Number(*x, 0);
@@ -160,6 +162,9 @@ Result<Arrays> Unsqueeze(const Call& c) {
   for (size_t k = 0; k < rank; ++k) dims.push_back(added[k] ? 1 : x->dims[next++]);
   return WithDims(*x, std::move(dims));
 }
+
+// com.microsoft: a dimension of 1 at a place given as a scalar.
+Result<Arrays> ExpandDims(const Call& c) { return Unsqueeze(c); }
 
 Result<Arrays> Expand(const Call& c) {
   SLM_ASSIGN_OR_RETURN(const Array* x, c.In(0));

@@ -112,10 +112,12 @@ Result<Arrays> Split(const Call& c) {
 // data, starts, ends, axes, steps
 Result<Arrays> Slice(const Call& c) {
   SLM_ASSIGN_OR_RETURN(const Array* x, c.In(0));
-  SLM_ASSIGN_OR_RETURN(const auto starts, c.Ints(1));
-  SLM_ASSIGN_OR_RETURN(const auto ends, c.Ints(2));
-  std::vector<int64_t> all;
-  for (size_t k = 0; k < starts.size(); ++k) all.push_back(static_cast<int64_t>(k));
+  std::vector<int64_t> starts = c.IntList("starts"), ends = c.IntList("ends"), all = c.IntList("axes");  // before operator set 10
+  if (!c.Has("starts")) {
+    SLM_ASSIGN_OR_RETURN(starts, c.Ints(1));
+    SLM_ASSIGN_OR_RETURN(ends, c.Ints(2));
+  }
+  for (size_t k = 0; k < starts.size() && !c.Has("axes"); ++k) all.push_back(static_cast<int64_t>(k));
   SLM_ASSIGN_OR_RETURN(const auto axes, c.IntsOr(3, all));
   SLM_ASSIGN_OR_RETURN(const auto steps, c.IntsOr(4, std::vector<int64_t>(starts.size(), 1)));
   if (ends.size() != starts.size() || axes.size() != starts.size() || steps.size() != starts.size())
@@ -144,13 +146,17 @@ Result<Arrays> Slice(const Call& c) {
 // data, pads, value, axes
 Result<Arrays> Pad(const Call& c) {
   SLM_ASSIGN_OR_RETURN(const Array* x, c.In(0));
-  SLM_ASSIGN_OR_RETURN(const auto pads, c.Ints(1));
+  std::vector<int64_t> pads = c.IntList("pads");  // before operator set 11, as the value
+  if (!c.Has("pads")) {
+    SLM_ASSIGN_OR_RETURN(pads, c.Ints(1));
+  }
   const size_t rank = x->dims.size();
   std::vector<int64_t> all;
   for (size_t k = 0; k < rank; ++k) all.push_back(static_cast<int64_t>(k));
   SLM_ASSIGN_OR_RETURN(const auto axes, c.IntsOr(3, all));
   if (pads.size() != 2 * axes.size()) return Wrong("two pads an axis are needed");
   const Array* value = c.Optional(2);
+  if (c.Has("value") && IsString(x->type)) return Wrong("a value that is not one of the input's type");
   if (value && (value->type != x->type || value->size() != 1)) return Wrong("the value is not one of the input's type");
   const std::string mode = c.Text("mode", "constant");
   std::vector<int64_t> before(rank);
@@ -172,6 +178,7 @@ Result<Arrays> Pad(const Call& c) {
     }
     if (from >= 0) CopyValue(*x, from, y, k);
     else if (value) CopyValue(*value, 0, y, k);
+    else if (c.Has("value")) Set(y, k, c.Float("value", 0));
   }
   return One(std::move(y));
 }

@@ -2,18 +2,10 @@
 #include <cmath>
 #include <numbers>
 
-#include "reference/call.h"
+#include "reference/each.h"
 
 namespace slm::reference {
 namespace {
-
-template <class F>
-Result<Arrays> EachFloat(const Call& c, F f) {
-  SLM_ASSIGN_OR_RETURN(const Array* x, c.In(0, Accept::kFloat));
-  Array y = *x;
-  for (double& v : y.f) v = RoundTo(y.type, f(v));
-  return One(std::move(y));
-}
 
 // Also for integers.
 template <class F>

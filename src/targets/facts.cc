@@ -78,6 +78,7 @@ ElementType TypeOf(const Flat& flat, const onnx::Node& n, size_t output) {
   if (n.op_type == "QuantizeLinear" && (n.inputs.size() < 3 || n.inputs[2].empty())) return ElementType::kUint8;
   if (n.op_type == "TopK" && output == 1) return ElementType::kInt64;
   if (n.op_type == "DynamicQuantizeLinear" && output == 1) return ElementType::kFloat;
+  if (n.op_type == "EmbedLayerNormalization") return output == 1 ? ElementType::kInt32 : input(2);
   if (n.op_type == "GroupQueryAttention" && output > 0) return input(2 + output) != ElementType::kUndefined ? input(2 + output) : input(0);
   if ((n.op_type == "LayerNormalization" || n.op_type == "SkipLayerNormalization" || n.op_type == "SkipSimplifiedLayerNormalization") &&
       (output == 1 || output == 2))

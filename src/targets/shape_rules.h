@@ -77,5 +77,8 @@ bool Reduce(Call& c);
 bool TopK(Call& c);
 bool Attention(Call& c);
 bool GroupQueryAttention(Call& c);
+bool MultiHeadAttention(Call& c);
+bool FusedMatMul(Call& c);
+bool EmbedLayerNormalization(Call& c);
 
 }  // namespace slm::targets::shapes

@@ -91,7 +91,6 @@ constexpr std::string_view kSameAsFirst[] = {"Abs",
                                              "ScatterND",
                                              "ScatterElements",
                                              "TensorScatter",
-                                             "MultiHeadAttention",
                                              "BitwiseNot"};
 
 const std::map<std::string_view, shapes::Rule>& Rules() {
@@ -124,6 +123,10 @@ const std::map<std::string_view, shapes::Rule>& Rules() {
         {"Constant", ConstantShape},
         {"Attention", Attention},
         {"GroupQueryAttention", GroupQueryAttention},
+        {"MultiHeadAttention", MultiHeadAttention},
+        {"FusedMatMul", FusedMatMul},
+        {"TransposeMatMul", FusedMatMul},
+        {"EmbedLayerNormalization", EmbedLayerNormalization},
         {"ArgMax", Reduce},
         {"ArgMin", Reduce},
     };

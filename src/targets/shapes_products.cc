@@ -21,17 +21,33 @@ bool Broadcast(Call& c) {
   return c.All(s);
 }
 
-bool MatMul(Call& c) {
-  if (!c.In(0) || !c.In(1)) return false;
-  const Shape &a = c.In(0)->shape, &b = c.In(1)->shape;
+namespace {
+
+bool Product(const Shape& a, const Shape& b, Shape& s) {
   if (a.size() < 2 || b.size() < 2) return false;
-  Shape s = a.size() >= b.size() ? a : b;
+  s = a.size() >= b.size() ? a : b;
   const Shape& other = a.size() >= b.size() ? b : a;
   for (size_t k = 2; k < other.size(); ++k)
     if (Dim& d = s[s.size() - 1 - k]; d.value == 1) d = other[other.size() - 1 - k];
   s[s.size() - 2] = a[a.size() - 2];
   s[s.size() - 1] = b[b.size() - 1];
-  return c.All(s);
+  return true;
+}
+
+}  // namespace
+
+bool MatMul(Call& c) {
+  Shape s;
+  return c.In(0) && c.In(1) && Product(c.In(0)->shape, c.In(1)->shape, s) && c.All(s);
+}
+
+bool FusedMatMul(Call& c) {
+  if (!c.In(0) || !c.In(1) || c.Int("transBatchA", 0) != 0 || c.Int("transBatchB", 0) != 0) return false;
+  Shape a = c.In(0)->shape, b = c.In(1)->shape;
+  for (auto [shape, name] : {std::pair{&a, "transA"}, std::pair{&b, "transB"}})
+    if (shape->size() > 1 && c.Int(name, 0) != 0) std::swap((*shape)[shape->size() - 1], (*shape)[shape->size() - 2]);
+  Shape s;
+  return Product(a, b, s) && c.All(s);
 }
 
 bool Gemm(Call& c) {
@@ -78,7 +94,19 @@ bool TopK(Call& c) {
   return c.All(s);
 }
 
+// com.microsoft's Attention: input [B, T, D], the weights of queries, keys and values side by side.
+bool PackedAttention(Call& c) {
+  if (!c.In(0) || !c.In(1) || c.In(0)->shape.size() != 3 || c.In(1)->shape.size() != 2) return false;
+  const Shape& x = c.In(0)->shape;
+  const onnx::Attribute* widths = c.n.node.Find("qkv_hidden_sizes");
+  const Dim& all = c.In(1)->shape[1];
+  const Dim width = widths && widths->ints.size() == 3 ? Fixed(widths->ints[2]) : all.value < 0 ? Dim{-1, ""} : Fixed(all.value / 3);
+  c.out = {{x[0], x[1], width}};
+  return true;
+}
+
 bool Attention(Call& c) {  // ONNX: 3-D [B, T, H * D] or 4-D [B, H, T, D]
+  if (!c.n.node.domain.empty()) return PackedAttention(c);
   if (!c.In(0) || !c.In(1) || !c.In(2)) return false;
   const Shape &q = c.In(0)->shape, &k = c.In(1)->shape, &v = c.In(2)->shape;
   Shape y = q;
@@ -98,6 +126,50 @@ bool Attention(Call& c) {  // ONNX: 3-D [B, T, H * D] or 4-D [B, H, T, D]
     y[3] = v[3];
   }
   c.out = {y, present(k, 4), present(v, 5)};
+  return true;
+}
+
+// Queries [B, T, H * D] or packed [B, T, H, 3, D]; keys and values apart, packed, or [B, H, S, D]; a past before them, or a buffer.
+bool MultiHeadAttention(Call& c) {
+  if (!c.In(0)) return false;
+  const Shape& q = c.In(0)->shape;
+  const int64_t heads = c.Int("num_heads", 0);
+  if (heads < 1 || heads > (1 << 20)) return false;
+  const auto times = [heads](const Dim& d) {
+    return d.value < 0 || d.value > (int64_t{1} << 40) / heads ? Dim{-1, ""} : Fixed(d.value * heads);
+  };
+  const auto over = [heads](const Dim& d) { return d.value < 0 ? Dim{-1, ""} : Fixed(d.value / heads); };
+  if (q.size() == 5) {
+    c.out = {{q[0], q[1], times(q[4])}};
+    return true;
+  }
+  if (q.size() != 3 || !c.In(1)) return q.size() == 3 && c.All(q);
+  Shape k = c.In(1)->shape, v = c.In(2) ? c.In(2)->shape : k;
+  if ((k.size() != 3 && k.size() != 4 && k.size() != 5) || v.size() != k.size()) return false;
+  for (Shape* s : {&k, &v}) {  // as [B, H, S, D]
+    if (s->size() == 5) *s = {(*s)[0], (*s)[2], (*s)[1], (*s)[4]};
+    else if (s->size() == 3) *s = {(*s)[0], Fixed(heads), (*s)[1], over((*s)[2])};
+  }
+  c.out = {{q[0], q[1], times(v[3])}};
+  const bool is_buffer = c.In(8) != nullptr;
+  for (const auto& [s, past] : {std::pair{&k, size_t{6}}, std::pair{&v, size_t{7}}}) {
+    Shape present = *s;
+    if (const Value* before = c.In(past); before && before->shape.size() == 4) {
+      Dim& rows = present[2];
+      const Dim& room = before->shape[2];
+      if (is_buffer) rows = room;
+      else if (rows.value < 0 || room.value < 0 || __builtin_add_overflow(rows.value, room.value, &rows.value)) rows = {-1, ""};
+    }
+    c.out.push_back(std::move(present));
+  }
+  return true;
+}
+
+bool EmbedLayerNormalization(Call& c) {
+  if (!c.In(0) || !c.In(2) || c.In(0)->shape.size() != 2 || c.In(2)->shape.size() != 2) return false;
+  const Shape& ids = c.In(0)->shape;
+  const Shape y{ids[0], ids[1], c.In(2)->shape[1]};
+  c.out = {y, {ids[0]}, y};
   return true;
 }
 

@@ -244,6 +244,42 @@ def fixed():
          dims={"tokens": 3}, symbols={"x": ("tokens", 2, 4)})
 
 
+def contrib():
+    """com.microsoft's operators of encoders and of decoders before grouped heads."""
+    x, bias = 2 * real(2, 6), real(6)
+    case("bias_gelu", [node("BiasGelu", ["x", "b"], ["y"], MS)], {"x": x}, ["y"], ["gelu-standard"], {"b": bias}, native=["Gelu"])
+    case("bias_gelu_pieces", [node("BiasGelu", ["x", "b"], ["y"], MS)], {"x": x}, ["y"], ["gelu-pieces"], {"b": bias}, opset=17)
+    case("fused_matmul", [node("FusedMatMul", ["a", "w"], ["y"], MS, transA=1, transB=1, alpha=0.5)], {"a": real(2, 4, 3)}, ["y"],
+         ["fused-matmul-apart"], {"w": real(5, 4)})
+    case("fused_matmul_batches", [node("FusedMatMul", ["a", "w"], ["y"], MS, transBatchA=1)], {"a": real(3, 2, 4), "w": real(2, 4, 5)}, ["y"],
+         ["fused-matmul-apart"])
+    case("transpose_matmul", [node("TransposeMatMul", ["a", "w"], ["y"], MS, transA=1)], {"a": real(4, 3)}, ["y"], ["fused-matmul-apart"],
+         {"w": real(4, 5)})
+    ids, kinds = np.array([[1, 0, 4], [2, 2, 3]], np.int32), np.array([[0, 1, 1], [0, 0, 1]], np.int32)
+    tables = {"words": real(5, 4), "places": real(6, 4), "kinds_of": real(2, 4), "w": real(4), "b": real(4)}
+    case("embed", [node("EmbedLayerNormalization", ["ids", "kinds", *tables], ["y", "ends"], MS, epsilon=1e-6)], {"ids": ids, "kinds": kinds}, ["y"],
+         ["embed-norm-apart"], tables, native=["LayerNormalization"])
+    n, d, t = 2, 8, 3
+    q, k, v, bias = real(2, t, d), real(2, t, d), real(2, t, d), real(3 * d)
+    def heads(name, inputs, outputs=("y",), constants=None, skip=(), **attributes):
+        names = [None if i in skip else i for i in ("q", "k", "v", "b", "mask", "added", "past_k", "past_v")]
+        names = [i if i in inputs or i in (constants or {}) else "" for i in names]
+        while not names[-1]:
+            names.pop()
+        case("multi_head_" + name, [node("MultiHeadAttention", names, list(outputs), MS, num_heads=n, **attributes)], inputs, list(outputs),
+             ["multi-head-to-heads"], constants)
+    heads("keys", {"q": q, "k": k, "v": v, "mask": np.array([[1, 1, 0], [0, 1, 1]], np.int32)}, constants={"b": bias})
+    heads("lengths", {"q": q, "k": real(2, 5, d), "v": real(2, 5, d), "mask": np.array([4, 2], np.int32)}, scale=0.3)
+    heads("past", {"q": q, "k": k, "v": v, "added": real(1, n, t, 5), "past_k": real(2, n, 2, 4), "past_v": real(2, n, 2, 4)},
+          ["y", "present_k", "present_v"], unidirectional=1)
+    heads("cross", {"q": q, "k": real(2, n, 4, 4), "v": real(2, n, 4, 4)})
+    def packed(name, inputs, more=(), **attributes):
+        case("packed_attention_" + name, [node("Attention", ["x", "w", "b", *more], ["y"], MS, num_heads=n, **attributes)], inputs, ["y"],
+             ["multi-head-to-heads"], {"w": real(6, 3 * d), "b": real(3 * d)})
+    packed("keys", {"x": real(2, t, 6), "mask": np.array([[1, 1, 0], [1, 1, 1]], np.int32)}, ["mask"])
+    packed("causal", {"x": real(2, t, 6)}, unidirectional=1)
+
+
 def damaged():
     """Seeds that no runtime takes: inputs or outputs left out, a cache of another rank, a block beyond any size."""
     inputs = {"x": np.ones((1, 2, 3, 8), np.float32), "past": np.ones(4, np.float32), "ids": np.array([[1]])}
@@ -259,6 +295,10 @@ def damaged():
         "short_one_hot": [node("OneHot", ["ids", "depth", "pair"], ["h"]), node("MatMul", ["h"], ["y"])],
         "no_output": [helper.make_node("Reciprocal", ["x"], []), helper.make_node("Erf", ["x"], ["", "y"])],
         "cache_of_rank_1": [node("Attention", ["x", "x", "x", "", "past", "past"], ["y"])],
+        "short_multi_head": [node("MultiHeadAttention", ["x"], ["y"], MS, num_heads=2), node("MultiHeadAttention", ["x", "x"], ["z"], MS, num_heads=2**62),
+                             node("Attention", ["x", "ids"], ["u"], MS, num_heads=2, qkv_hidden_sizes=[2**62, 2**62, 2**62]),
+                             node("FusedMatMul", ["past"], ["t"], MS, transA=1, transBatchB=1),
+                             node("EmbedLayerNormalization", ["ids", "", "x", "x"], ["e"], MS), node("BiasGelu", ["x"], ["g"], MS)],
         "long_block": [node("GatherBlockQuantized", ["table", "ids", "scales"], ["y"], MS, block_size=2**63 - 1)],
     }
     info = lambda name, a: helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
@@ -272,7 +312,7 @@ def damaged():
 
 if __name__ == "__main__":
     OUT.mkdir(exist_ok=True)
-    for family in (norms, activations, rotary, attention, weights, layout, whole, fixed):
+    for family in (norms, activations, rotary, attention, weights, layout, whole, fixed, contrib):
         family()
     damaged()
     lines = [f"{json.dumps(k)}: {json.dumps(v)}" for k, v in cases.items()]

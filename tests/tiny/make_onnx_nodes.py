@@ -21,7 +21,7 @@ einsum_batch_diagonal gather_elements_negative_indices gathernd_example_float32 
 matmul_1d_3d mod_mixed_sign_int8 onehot_with_negative_axis pow_types_int64_int64 qlinearmatmul_2D_uint8_float32 quantizelinear_float4e2m1
 reduce_log_sum_exp_do_not_keepdims_example reduce_max_empty_set reflect_pad reshape_zero_and_negative_dim rms_normalization_2d_axis1
 rotary_embedding_with_rotary_dim scatternd_multiply slice_neg_steps softmax_axis_0 split_variable_parts_2d_opset18 tensorscatter top_k
-transpose_all_permutations_2 tril_out_neg where_example wrap_pad""".split()
+transpose_all_permutations_2 tril_out_neg where_example wrap_pad loop11 scan9_multi_state range_float_type_positive_delta_expanded""".split()
 
 
 def write(name, model, inputs, outputs, rtol, atol):
