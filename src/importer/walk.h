@@ -25,9 +25,10 @@ struct Layer {
 
 struct Walk {
   // `m`: flattened; a branch takes the place of its If on the way.
-  Walk(const std::shared_ptr<onnx::Model>& m, int64_t longest) : onnx(*m), calls(m, longest) {}
+  Walk(const std::shared_ptr<onnx::Model>& m, int64_t longest, CallForm form) : onnx(*m), form(form), calls(m, longest, form) {}
 
   onnx::Model& onnx;
+  const CallForm form;
   Calls calls;
   Emitter emit;
   std::map<std::string, ValuePtr> values;
@@ -36,7 +37,7 @@ struct Walk {
   Work work;                  // to compute them
   int n_attentions = 0;       // in the order of the graph, which must be that of `layers`
   int n_branches = 0;         // that were taken
-  int64_t most_total = 0;     // tokens of a sequence up to which they are the right ones; 0: any
+  int64_t most_total = 0;     // tokens of a sequence up to which they are the right ones, or that a cache of fixed size holds; 0: any
 };
 
 // The branch of the If at `at` that every call takes, or every call of short sequences: then `most_total` says up to where. Its nodes then
