@@ -118,6 +118,7 @@ Status AddRewrites(const onnx::Model& model, const targets::Target& target, cons
   for (const targets::OpFinding& f : report.ops)
     if (f.verdict == targets::Verdict::kFallback || f.verdict == targets::Verdict::kBlocked)
       for (std::string& node : sample(f)) nodes.push_back(std::move(node));
+  if (nodes.empty()) return Ok();
   SLM_ASSIGN_OR_RETURN(const auto rewrites, legalize::Rewritable(model, target, {.dims = dims}, nodes));
   for (targets::OpFinding& f : report.ops) {
     const auto asked = sample(f);

@@ -231,7 +231,8 @@ class QdqExport {
     for (const auto& entry : {std::pair{exporter::kPipelineHost, &made.host}, {exporter::kPipelineLogits, &made.logits}}) {
       const onnx::Model& model = *entry.second;
       if (model.graph.nodes.empty()) continue;
-      SLM_RETURN_IF_ERROR(WriteFile(entry.first, part, [&](const onnx::ByteSink& sink) { return onnx::WriteModel(model, options, sink, none); }));
+      SLM_RETURN_IF_ERROR(
+          WriteFile(entry.first, part, [&](const onnx::ByteSink& sink) { return onnx::WriteModel(model, options, sink, none); }));
     }
     return WriteTextFile(part.File("genai_config.json"), made.config, io_);  // without a sum: it is there to be edited
   }

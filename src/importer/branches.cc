@@ -1,8 +1,8 @@
 // Which branch of an If a decoder takes. LongRoPE is written so: other tables of cosines and sines for sequences longer than a limit.
 #include <fmt/format.h>
 
-#include "importer/flatten.h"
 #include "importer/walk.h"
+#include "onnx/inline.h"
 
 namespace slm::importer {
 namespace {
@@ -38,13 +38,7 @@ class Condition {
   const std::string name_;
 };
 
-// The branch of short sequences, and how long they may be; 0: any length.
-struct Choice {
-  bool yes = false;
-  int64_t most_total = 0;
-};
-
-Result<Choice> ChoiceOf(Walk& w, const std::string& name) {
+Result<Choice> Search(Walk& w, const std::string& name) {
   Condition condition(w, name);
   Choice c;
   SLM_ASSIGN_OR_RETURN(c.yes, condition.At(1));
@@ -66,10 +60,18 @@ Result<Choice> ChoiceOf(Walk& w, const std::string& name) {
   return c;
 }
 
+Result<Choice> ChoiceOf(Walk& w, const std::string& name) {
+  if (const auto known = w.choices.find(name); known != w.choices.end()) return known->second;
+  SLM_ASSIGN_OR_RETURN(const Choice found, Search(w, name));
+  w.choices[name] = found;
+  return found;
+}
+
 }  // namespace
 
 Status ResolveIf(Walk& w, size_t at) {
-  const onnx::Node& n = w.onnx.graph.nodes[at];
+  std::vector<onnx::Node>& nodes = w.onnx.graph.nodes;
+  const onnx::Node& n = nodes[at];
   if (++w.n_branches > kMostBranches)
     return Error(Code::kLimit, fmt::format("more than {} nodes If", kMostBranches), "export the model without branches");
   const auto input = n.inputs.size() == 1 ? w.values.find(n.inputs[0]) : w.values.end();
@@ -85,7 +87,10 @@ Status ResolveIf(Walk& w, size_t at) {
     return Refuse("a condition that depends on the tokens");
   }
   if (choice.most_total > 0) w.most_total = w.most_total == 0 ? choice.most_total : std::min(w.most_total, choice.most_total);
-  SLM_RETURN_IF_ERROR(TakeBranch(w.onnx.graph, at, choice.yes ? Branch::kThen : Branch::kElse));
+  const auto place = nodes.begin() + static_cast<std::ptrdiff_t>(at);
+  SLM_ASSIGN_OR_RETURN(std::vector<onnx::Node> taken,
+                       onnx::NodesOfBranch(std::move(*place), choice.yes ? onnx::Branch::kThen : onnx::Branch::kElse));
+  nodes.insert(nodes.erase(place), std::make_move_iterator(taken.begin()), std::make_move_iterator(taken.end()));
   w.calls.IndexNodes();
   return Ok();
 }

@@ -13,11 +13,7 @@
 namespace slm::importer {
 namespace {
 
-using graph::AttrKey;
-using graph::Op;
-using graph::ValueId;
 using model::Quoted;
-using AxisKind = Axis::Kind;
 
 constexpr int kMostLayers = 4096;
 constexpr int64_t kMostWidth = 8192;

@@ -7,9 +7,9 @@
 #include <map>
 #include <set>
 #include <string>
-#include <tuple>
 
 #include "model/quoted.h"
+#include "onnx/inline.h"
 
 namespace slm::importer {
 namespace {
@@ -38,13 +38,6 @@ std::string Prefix(const Node& n, const std::string& otherwise, const std::strin
   return name.substr(name.size() - std::min(name.size(), kMostPrefix)) + "/" + part;
 }
 
-Node Identity(const std::string& prefix, const std::string& from, const std::string& to) {
-  Node n;
-  n.op_type = "Identity", n.name = prefix + "Identity";
-  n.inputs = {from}, n.outputs = {to};
-  return n;
-}
-
 // What a name of a function's body, or of a branch, is called in the flat graph.
 struct Scope {
   const Scope* outer = nullptr;
@@ -56,19 +49,16 @@ struct Scope {
   }
 };
 
-// Whose nodes are copied: `caller` and `function` are null for the main graph.
+// Whose nodes are put into the flat graph.
 struct Frame {
-  const onnx::Function* function = nullptr;
-  const Node* caller = nullptr;  // resolved
-  std::string prefix;            // of names
+  onnx::FunctionCall call;
+  std::string prefix;  // of names
   int depth = 0;
 };
 
 class Flattener {
  public:
-  Flattener(const onnx::Model& from, onnx::Model& to) : from_(from), to_(to) {
-    for (const onnx::Function& f : from.functions) functions_.emplace(std::tie(f.domain, f.name, f.overload), &f);
-  }
+  Flattener(const onnx::Model& from, onnx::Model& to) : from_(from), to_(to), functions_(from.functions) {}
 
   Status Run() {
     for (const onnx::Tensor& t : from_.graph.initializers) used_.insert(t.name);
@@ -86,28 +76,19 @@ class Flattener {
     return candidate;
   }
 
-  const onnx::Function* FunctionOf(const Node& n) const {
-    const auto at = functions_.find(std::tie(n.domain, n.op_type, n.overload));
-    return at == functions_.end() ? nullptr : at->second;
-  }
+  static bool IsIf(const Node& n) { return n.domain.empty() && n.op_type == "If"; }
 
-  // The node as it stands in the flat graph, but for the names of its outputs and the graphs inside it.
+  // The node as it stands in the flat graph, but for the names of its outputs and, of an If, the branches: a copy of them at every level
+  // would be a copy for each level around.
   static Node Copied(const Node& n, const Scope& scope, const Frame& frame) {
-    Node out = n;
+    Node out{n.name, n.op_type, n.domain, n.overload, n.inputs, n.outputs, {}};
     if (!frame.prefix.empty()) out.name = frame.prefix + (n.name.empty() ? n.op_type : n.name);
     for (std::string& name : out.inputs)
       if (!name.empty()) name = scope.Find(name);
-    if (!frame.function) return out;
-    out.attributes.clear();
     for (const onnx::Attribute& a : n.attributes) {
-      const onnx::Attribute* given = &a;
-      if (!a.ref.empty()) {
-        given = frame.caller->Find(a.ref);
-        for (const onnx::Attribute& standard : frame.function->attributes)
-          if (!given && standard.name == a.ref) given = &standard;
-      }
-      if (!given) continue;  // left out by the caller: left out here
-      out.attributes.push_back(*given);
+      const onnx::Attribute* value = frame.call.ValueOf(a);
+      if (!value || (IsIf(n) && !value->graphs.empty())) continue;
+      out.attributes.push_back(*value);
       out.attributes.back().name = a.name;
     }
     return out;
@@ -123,13 +104,11 @@ class Flattener {
         name = at->second;
       }
       SLM_RETURN_IF_ERROR(Count(copy));
-      if (const onnx::Function* f = FunctionOf(n)) {
+      if (const onnx::Function* f = functions_.Of(n)) {
         SLM_RETURN_IF_ERROR(Inline(*f, copy, frame, out));
         continue;
       }
-      if (copy.domain.empty() && copy.op_type == "If")
-        for (onnx::Attribute& a : copy.attributes)
-          for (onnx::Graph& g : a.graphs) SLM_RETURN_IF_ERROR(Rename(g, copy, a.name, scope, frame));
+      if (IsIf(n)) SLM_RETURN_IF_ERROR(AddBranches(n, scope, frame, copy));
       out.push_back(std::move(copy));
     }
     return Ok();
@@ -147,7 +126,7 @@ class Flattener {
     if (frame.depth == kMostDepth)
       return Error(Code::kLimit, fmt::format("functions call each other more than {} deep", kMostDepth), "export without functions");
     SLM_RETURN_IF_ERROR(Import(f));
-    const Frame inner{&f, &call, Prefix(call, f.name, ""), frame.depth + 1};
+    const Frame inner{{&f, &call}, Prefix(call, f.name, ""), frame.depth + 1};
     Scope body;
     for (size_t i = 0; i < f.inputs.size(); ++i) body.names[f.inputs[i]] = i < call.inputs.size() ? call.inputs[i] : "";
     std::vector<std::pair<std::string, std::string>> same;  // outputs that are inputs, or other outputs
@@ -156,7 +135,7 @@ class Flattener {
       if (!body.names.try_emplace(f.outputs[i], call.outputs[i]).second) same.emplace_back(f.outputs[i], call.outputs[i]);
     }
     SLM_RETURN_IF_ERROR(Append(f.nodes, body, inner, out));
-    for (const auto& [from, to] : same) out.push_back(Identity(inner.prefix, body.Find(from), to));
+    for (const auto& [from, to] : same) out.push_back(onnx::IdentityNode(inner.prefix + "Identity", body.Find(from), to));
     return Ok();
   }
 
@@ -174,7 +153,21 @@ class Flattener {
     return Ok();
   }
 
-  Status Rename(onnx::Graph& g, const Node& node, const std::string& branch, const Scope& outer, const Frame& frame) {
+  Status AddBranches(const Node& n, const Scope& scope, const Frame& frame, Node& copy) {
+    for (const onnx::Attribute& a : n.attributes) {
+      const onnx::Attribute* value = frame.call.ValueOf(a);
+      if (!value || value->graphs.empty()) continue;
+      onnx::Attribute branches{.name = a.name, .kind = value->kind};
+      for (const onnx::Graph& g : value->graphs) {
+        SLM_ASSIGN_OR_RETURN(onnx::Graph branch, Renamed(g, copy, a.name, scope, frame));
+        branches.graphs.push_back(std::move(branch));
+      }
+      copy.attributes.push_back(std::move(branches));
+    }
+    return Ok();
+  }
+
+  Result<onnx::Graph> Renamed(const onnx::Graph& g, const Node& node, const std::string& branch, const Scope& outer, const Frame& frame) {
     if (!g.sparse_initializers.empty() || frame.depth == kMostDepth)
       return Error(Code::kUnsupported, "node " + Quoted(node.name) + ": sparse weights in a branch, or branches in branches",
                    "export the model in another form");
@@ -182,22 +175,19 @@ class Flattener {
     inner.prefix = Prefix(node, "If", branch + "/");
     ++inner.depth;
     Scope scope{&outer, {}};
-    for (onnx::Tensor& t : g.initializers) {
-      scope.names[t.name] = Unique(inner.prefix, t.name);
-      t.name = scope.names[t.name];
-      to_.graph.initializers.push_back(std::move(t));
+    for (const onnx::Tensor& t : g.initializers) {
+      to_.graph.initializers.push_back(t);
+      scope.names[t.name] = to_.graph.initializers.back().name = Unique(inner.prefix, t.name);
     }
-    g.initializers.clear();
-    std::vector<Node> nodes;
-    SLM_RETURN_IF_ERROR(Append(g.nodes, scope, inner, nodes));
-    g.nodes = std::move(nodes);
-    for (onnx::ValueInfo& v : g.outputs) v.name = scope.Find(v.name);
-    return Ok();
+    onnx::Graph out;
+    SLM_RETURN_IF_ERROR(Append(g.nodes, scope, inner, out.nodes));
+    for (const onnx::ValueInfo& v : g.outputs) out.outputs.push_back({scope.Find(v.name), v.type});
+    return out;
   }
 
   const onnx::Model& from_;
   onnx::Model& to_;
-  std::map<std::tuple<std::string, std::string, std::string>, const onnx::Function*> functions_;
+  onnx::FunctionIndex functions_;
   std::set<std::string> used_;
   std::map<std::string, int> next_;
   size_t n_nodes_ = 0, bytes_ = 0;
@@ -217,21 +207,6 @@ Result<std::shared_ptr<onnx::Model>> Flatten(std::shared_ptr<const onnx::Model> 
   SLM_RETURN_IF_ERROR(Flattener(*m, *flat).Run());
   flat->storage = std::move(m);
   return flat;
-}
-
-Status TakeBranch(onnx::Graph& g, size_t at, Branch which) {
-  const char* name = which == Branch::kThen ? "then_branch" : "else_branch";
-  const Node node = std::move(g.nodes[at]);
-  const onnx::Attribute* branch = node.Find(name);
-  if (!branch || branch->graphs.size() != 1 || branch->graphs[0].outputs.size() != node.outputs.size())
-    return Error(Code::kCorrupt, fmt::format("{} is missing, or of other outputs than its node", name), "export or fetch the file again");
-  std::vector<Node> nodes = branch->graphs[0].nodes;
-  for (size_t i = 0; i < node.outputs.size(); ++i)
-    if (!node.outputs[i].empty()) nodes.push_back(Identity(Prefix(node, "If", ""), branch->graphs[0].outputs[i].name, node.outputs[i]));
-  g.nodes.erase(g.nodes.begin() + static_cast<std::ptrdiff_t>(at));
-  g.nodes.insert(g.nodes.begin() + static_cast<std::ptrdiff_t>(at), std::make_move_iterator(nodes.begin()),
-                 std::make_move_iterator(nodes.end()));
-  return Ok();
 }
 
 }  // namespace slm::importer

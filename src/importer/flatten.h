@@ -12,8 +12,4 @@ namespace slm::importer {
 // Errors: kLimit (functions in functions make too many nodes), kUnsupported (a function of another operator set than the file).
 Result<std::shared_ptr<onnx::Model>> Flatten(std::shared_ptr<const onnx::Model> m);
 
-enum class Branch : uint8_t { kThen, kElse };
-// The nodes of a branch in the place of the If at `at` of a flattened graph. Errors: kCorrupt (the branch is missing, or of other outputs).
-Status TakeBranch(onnx::Graph& g, size_t at, Branch which);
-
 }  // namespace slm::importer

@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <set>
+
 namespace slm::importer {
 namespace {
 
@@ -71,6 +74,43 @@ TEST(Flatten, FunctionsInFunctionsAreBounded) {
   const auto refused = Flatten(std::make_shared<onnx::Model>(Calling({old}, {Named("f", {"x"}, {"y"}, "own")})));
   ASSERT_FALSE(refused.ok());
   for (const char* says : {"\"f\"", "12", "21"}) EXPECT_NE(refused.error().message().find(says), std::string::npos) << says;
+}
+
+// An If whose branches are Ifs of the same kind, and so on; the innermost hold a Neg of "x".
+onnx::Node NestedIf(int depth) {
+  if (depth == 0) return Named("Neg", {"x"}, {"y"});
+  onnx::Node n = Named("If", {"c"}, {"y"});
+  for (const char* name : {"then_branch", "else_branch"}) {
+    onnx::Graph g;
+    g.nodes.push_back(NestedIf(depth - 1));
+    g.outputs.push_back({"y", {}});
+    onnx::Attribute a;
+    a.name = name, a.kind = onnx::Attribute::Kind::kGraph, a.graphs.push_back(std::move(g));
+    n.attributes.push_back(std::move(a));
+  }
+  return n;
+}
+
+TEST(Flatten, BranchesInBranchesHaveNamesOfTheirOwn) {
+  const auto flat = Flatten(std::make_shared<onnx::Model>(Calling({}, {NestedIf(11)})));
+  ASSERT_TRUE(flat.ok()) << flat.error().message();
+  std::set<std::string> made;
+  size_t n_neg = 0;
+  const std::function<void(const onnx::Graph&)> look = [&](const onnx::Graph& g) {
+    for (const onnx::Node& n : g.nodes) {
+      EXPECT_TRUE(made.insert(n.outputs[0]).second) << n.outputs[0];
+      n_neg += n.op_type == "Neg" ? 1 : 0;
+      EXPECT_EQ(n.attributes.size(), n.op_type == "Neg" ? 0u : 2u);
+      for (const onnx::Attribute& a : n.attributes)
+        for (const onnx::Graph& inner : a.graphs) {
+          EXPECT_EQ(inner.outputs[0].name, inner.nodes[0].outputs[0]);
+          look(inner);
+        }
+    }
+  };
+  look(flat.value()->graph);
+  EXPECT_EQ(n_neg, 2048u);  // 2^11
+  EXPECT_EQ(made.size(), 4095u);
 }
 
 }  // namespace

@@ -11,6 +11,12 @@
 
 namespace slm::importer {
 
+using graph::AttrKey;
+using graph::kNoValue;
+using graph::Op;
+using graph::ValueId;
+using AxisKind = Axis::Kind;
+
 inline constexpr int64_t kMostHeads = 65536;  // of a layer; more is a damaged file
 
 using Values = std::vector<ValuePtr>;
@@ -23,6 +29,12 @@ struct Layer {
   std::string past_key, past_value;  // graph inputs
 };
 
+// Which branch the Ifs of a condition take in short sequences, and how long those may be; 0: any length.
+struct Choice {
+  bool yes = false;
+  int64_t most_total = 0;
+};
+
 struct Walk {
   // `m`: flattened; a branch takes the place of its If on the way.
   Walk(const std::shared_ptr<onnx::Model>& m, int64_t longest, CallForm form) : onnx(*m), form(form), calls(m, longest, form) {}
@@ -32,12 +44,13 @@ struct Walk {
   Calls calls;
   Emitter emit;
   std::map<std::string, ValuePtr> values;
-  std::vector<Layer> layers;  // by the number in the names of the cache
-  int64_t n_kept = 0;         // values computed for the probed calls
-  Work work;                  // to compute them
-  int n_attentions = 0;       // in the order of the graph, which must be that of `layers`
-  int n_branches = 0;         // that were taken
-  int64_t most_total = 0;     // tokens of a sequence up to which they are the right ones, or that a cache of fixed size holds; 0: any
+  std::vector<Layer> layers;              // by the number in the names of the cache
+  int64_t n_kept = 0;                     // values computed for the probed calls
+  Work work;                              // to compute them
+  int n_attentions = 0;                   // in the order of the graph, which must be that of `layers`
+  int n_branches = 0;                     // that were taken
+  std::map<std::string, Choice> choices;  // by the condition's name: Ifs in Ifs ask the same again
+  int64_t most_total = 0;                 // tokens up to which they are the right ones, or for which a fixed cache has slots; 0: any
 };
 
 // The branch of the If at `at` that every call takes, or every call of short sequences: then `most_total` says up to where. Its nodes then

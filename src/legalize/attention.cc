@@ -95,9 +95,7 @@ std::string Present(const Site& s, Builder& b, const GroupedQueries& g, size_t s
   const onnx::Node& n = s.node();
   std::string buffer = s.Given(3) ? n.inputs[3 + side] : "";
   if (g.keys > g.past) {
-    reference::Array zeros{.type = g.type, .dims = {g.batch, g.kv_heads, g.keys - g.past, g.width}, .f = {}, .i = {}, .s = {}};
-    zeros.f.assign(static_cast<size_t>(g.batch * g.kv_heads * (g.keys - g.past) * g.width), 0.0);
-    const std::string more = b.Constant(std::move(zeros));
+    const std::string more = b.Zero(g.type, {g.batch, g.kv_heads, g.keys - g.past, g.width});
     buffer = buffer.empty() ? more : b.Concat({buffer, more}, 2);
   }
   const std::string made = WriteRows(b, buffer, fresh, places, {g.batch, g.kv_heads, g.tokens, g.width}, 2);
@@ -280,10 +278,10 @@ std::optional<Piece> TensorScatterAsElements(const Site& s) {
   const onnx::Node& n = s.node();
   const auto past = s.Shape(0), update = s.Shape(1);
   if (!past || !update || past->size() != update->size() || past->size() < 2 || s.Text("mode", "linear") != "linear") return std::nullopt;
-  int64_t axis = n.Int("axis", -2);
-  if (axis < 0) axis += static_cast<int64_t>(past->size());
-  if (axis < 1 || axis >= static_cast<int64_t>(past->size())) return std::nullopt;
-  const int64_t batch = (*past)[0], lines = (*update)[static_cast<size_t>(axis)], room = (*past)[static_cast<size_t>(axis)];
+  const auto found = FromFront(n.Int("axis", -2), static_cast<int64_t>(past->size()));
+  if (!found || *found < 1) return std::nullopt;
+  const auto axis = static_cast<size_t>(*found);
+  const int64_t batch = (*past)[0], lines = (*update)[axis], room = (*past)[axis];
   if (batch < 1 || lines < 1 || lines > room || room > kMostKeys) return std::nullopt;
   Builder b(s);
   Dims steps;
@@ -296,7 +294,7 @@ std::optional<Piece> TensorScatterAsElements(const Site& s) {
   } else if (batch != 1) {
     return std::nullopt;
   }
-  WriteRows(b, n.inputs[0], n.inputs[1], places, *update, static_cast<size_t>(axis));
+  WriteRows(b, n.inputs[0], n.inputs[1], places, *update, axis);
   b.CallLast(n.outputs[0]);
   return b.Take();
 }

@@ -34,21 +34,15 @@ class Random {
   uint64_t state_ = 1;
 };
 
-double Nearest(ElementType type, double x) {
-  Array a{.type = type, .dims = {1}, .f = {x}, .i = {}, .s = {}};
-  const auto stored = Encode("x", a);
-  if (!stored) return x;
-  const auto back = reference::FromTensor(stored->tensor);
-  return back.ok() ? back.value().f[0] : x;
-}
-
 // Fills an array whose type and dims are set.
 void Fill(Array& a, Random& random, int64_t low, int64_t high) {
   size_t n = 1;
   for (const int64_t d : a.dims) n *= static_cast<size_t>(d);
   const onnx::ElementKind kind = onnx::Info(a.type).kind;
   if (kind == onnx::ElementKind::kFloating) {
-    for (size_t k = 0; k < n; ++k) a.f.push_back(Nearest(a.type, 2 * random.Real()));
+    for (size_t k = 0; k < n; ++k) a.f.push_back(2 * random.Real());
+    if (const auto stored = Encode("", a))  // each a value of the type
+      if (auto back = reference::FromTensor(stored->tensor); back.ok()) a = back.Take();
   } else {
     if (kind == onnx::ElementKind::kBool) low = 0, high = 1;
     for (size_t k = 0; k < n; ++k) a.i.push_back(random.Between(low, high));

@@ -30,6 +30,9 @@ std::string AttendInPieces(Builder& b, const AttentionInPieces& a);  // [B, Hq, 
 std::string WriteRows(Builder& b, const std::string& buffer, const std::string& update, const std::string& places, const Dims& dims,
                       size_t axis);
 
+// The axes of a reduction, not negative; nullopt where they are not known.
+std::optional<Dims> ReducedAxes(const Site& s);
+
 bool IsFloating(ElementType type);  // 16 bits and more
 
 }  // namespace slm::legalize

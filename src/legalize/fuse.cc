@@ -56,10 +56,8 @@ std::optional<Piece> Taken(const Site& s, Builder& b, const std::vector<int>& fo
 std::optional<Piece> RmsNormFromPieces(const Site& s) {
   const onnx::Node& mean = s.node();
   const auto rank = s.Rank(0);
-  Dims axes;
-  if (const onnx::Attribute* a = mean.Find("axes")) axes = a->ints;
-  else if (!s.Given(1) || !s.Ints(1, axes)) return std::nullopt;
-  if (!rank || axes.size() != 1 || (axes[0] != -1 && axes[0] != *rank - 1) || mean.Int("keepdims", 1) == 0) return std::nullopt;
+  const auto axes = ReducedAxes(s);
+  if (!axes || *axes != Dims{*rank - 1} || mean.Int("keepdims", 1) == 0) return std::nullopt;
   const int square = s.Maker(mean.inputs[0]);
   const bool power = Is(s, square, "Pow") && s.Number(At(s, square)->inputs[1]) == 2.0;
   if (!power && !(Is(s, square, "Mul") && At(s, square)->inputs[0] == At(s, square)->inputs[1])) return std::nullopt;

@@ -41,11 +41,10 @@ std::optional<Piece> GatherAsSlice(const Site& s) {
   const auto rank = s.Rank(0), index_rank = s.Rank(1);
   const targets::Value* data = s.In(0);
   Dims ids;
-  if (!rank || *rank < 1 || !index_rank || *index_rank > 1 || !s.Ints(1, ids) || ids.empty()) return std::nullopt;
-  int64_t axis = s.node().Int("axis", 0);
-  if (axis < 0) axis += *rank;
-  if (axis < 0 || axis >= *rank) return std::nullopt;
-  const int64_t size = data->shape[static_cast<size_t>(axis)].value;
+  if (!rank || !index_rank || *index_rank > 1 || !s.Ints(1, ids) || ids.empty()) return std::nullopt;
+  const auto axis = FromFront(s.node().Int("axis", 0), *rank);
+  if (!axis) return std::nullopt;
+  const int64_t size = data->shape[static_cast<size_t>(*axis)].value;
   for (int64_t& id : ids) {
     if (id < 0 && size < 0) return std::nullopt;
     if (id < 0) id += size;
@@ -54,9 +53,9 @@ std::optional<Piece> GatherAsSlice(const Site& s) {
   for (size_t k = 1; k < ids.size(); ++k)
     if (ids[k] != ids[0] + static_cast<int64_t>(k)) return std::nullopt;
   Builder b(s);
-  const std::string part = b.Slice(s.node().inputs[0], axis, ids[0], ids.back() + 1);
+  const std::string part = b.Slice(s.node().inputs[0], *axis, ids[0], ids.back() + 1);
   if (*index_rank == 1) b.CallLast(s.node().outputs[0]);
-  else b.To(0, "Squeeze", {part, b.Ints({axis})});
+  else b.To(0, "Squeeze", {part, b.Ints({*axis})});
   return b.Take();
 }
 
@@ -88,13 +87,11 @@ std::optional<Piece> OneHotProductAsGather(const Site& s) {
 
 std::optional<Piece> SoftmaxLastAxis(const Site& s) {
   const auto rank = s.Rank(0);
-  if (!rank || *rank < 2 || s.opset < 13) return std::nullopt;
-  int64_t axis = s.node().Int("axis", -1);
-  if (axis < 0) axis += *rank;
-  if (axis < 0 || axis >= *rank - 1) return std::nullopt;
+  const auto axis = rank ? FromFront(s.node().Int("axis", -1), *rank) : std::nullopt;
+  if (!axis || *axis == *rank - 1) return std::nullopt;
   Dims swap;
   for (int64_t k = 0; k < *rank; ++k) swap.push_back(k);
-  std::swap(swap[static_cast<size_t>(axis)], swap.back());
+  std::swap(swap[static_cast<size_t>(*axis)], swap.back());
   Builder b(s);
   const std::string y = b.Op("Softmax", {b.Transpose(s.node().inputs[0], swap)}, {IntAttribute("axis", -1)});
   b.To(0, "Transpose", {y}, {IntsAttribute("perm", swap)});

@@ -81,7 +81,7 @@ class Driver {
     if (n.inputs.empty() || n.outputs.empty() || n.outputs[0].empty()) return std::nullopt;
     for (const RewriteEntry& r : kRewrites) {
       if (n.op_type != r.op || n.domain != r.domain || r.use != use || path.contains(r.name)) continue;
-      auto piece = r.function({s.model.graph, v.flat, static_cast<size_t>(at), flat_node, opset});
+      auto piece = r.function({s.model.graph, v.flat, static_cast<size_t>(at), flat_node, opset, zeros_});
       std::string why = !piece ? "is not for this form" : "";
       if (piece && !CanRaise(s.model, piece->least_opset)) why = fmt::format("needs operator set {}", piece->least_opset);
       auto found = why.empty() ? Step(s, v, std::move(*piece), r, path, depth) : std::nullopt;
@@ -95,7 +95,7 @@ class Driver {
   }
 
   std::optional<Found> Step(const State& s, const View& v, Piece piece, const RewriteEntry& rewrite, const Path& path, int depth) {
-    State next = Apply(s, piece, piece.least_opset);
+    State next = Apply(s, piece);
     auto seen = Look(next, target_);
     if (!seen.ok()) return std::nullopt;
     visits_ += static_cast<int64_t>(seen.value().flat.nodes.size());
@@ -145,6 +145,7 @@ class Driver {
   }
 
   const targets::Target& target_;
+  Zeros zeros_;
   int64_t visits_ = 0;
   std::map<std::string, std::string> tried_;
 };

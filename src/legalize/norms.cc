@@ -9,12 +9,10 @@ namespace {
 // The dimensions from the attribute `axis` on.
 std::optional<Dims> NormAxes(const Site& s) {
   const auto rank = s.Rank(0);
-  int64_t axis = s.node().Int("axis", -1);
-  if (!rank || *rank < 1) return std::nullopt;
-  if (axis < 0) axis += *rank;
-  if (axis < 0 || axis >= *rank) return std::nullopt;
+  const auto first = rank ? FromFront(s.node().Int("axis", -1), *rank) : std::nullopt;
+  if (!first) return std::nullopt;
   Dims axes;
-  for (; axis < *rank; ++axis) axes.push_back(axis);
+  for (int64_t axis = *first; axis < *rank; ++axis) axes.push_back(axis);
   return axes;
 }
 

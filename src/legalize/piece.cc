@@ -12,29 +12,33 @@ namespace {
 
 using reference::Array;
 
-template <class T>
-void Append(std::vector<std::byte>& out, T value) {
-  const size_t at = out.size();
-  out.resize(at + sizeof(T));
-  std::memcpy(out.data() + at, &value, sizeof(T));
+template <class From, class As>
+std::vector<std::byte> Stored(const std::vector<From>& values, As as) {
+  using T = decltype(as(values[0]));
+  std::vector<std::byte> out(values.size() * sizeof(T));
+  for (size_t k = 0; k < values.size(); ++k) {
+    const T value = as(values[k]);
+    std::memcpy(out.data() + k * sizeof(T), &value, sizeof(T));
+  }
+  return out;
 }
 
-bool AppendValue(std::vector<std::byte>& out, const Array& a, size_t k) {
+std::optional<std::vector<std::byte>> StoredValues(const Array& a) {
   switch (a.type) {
-    case ElementType::kFloat: Append(out, static_cast<float>(a.f[k])); return true;
-    case ElementType::kDouble: Append(out, a.f[k]); return true;
-    case ElementType::kFloat16: Append(out, FloatToHalf(static_cast<float>(a.f[k]))); return true;
-    case ElementType::kBfloat16: Append(out, FloatToBFloat16(static_cast<float>(a.f[k]))); return true;
+    case ElementType::kFloat: return Stored(a.f, [](double x) { return static_cast<float>(x); });
+    case ElementType::kDouble: return Stored(a.f, [](double x) { return x; });
+    case ElementType::kFloat16: return Stored(a.f, [](double x) { return FloatToHalf(static_cast<float>(x)); });
+    case ElementType::kBfloat16: return Stored(a.f, [](double x) { return FloatToBFloat16(static_cast<float>(x)); });
     case ElementType::kInt64:
-    case ElementType::kUint64: Append(out, a.i[k]); return true;
+    case ElementType::kUint64: return Stored(a.i, [](int64_t x) { return x; });
     case ElementType::kInt32:
-    case ElementType::kUint32: Append(out, static_cast<int32_t>(a.i[k])); return true;
+    case ElementType::kUint32: return Stored(a.i, [](int64_t x) { return static_cast<int32_t>(x); });
     case ElementType::kInt16:
-    case ElementType::kUint16: Append(out, static_cast<int16_t>(a.i[k])); return true;
+    case ElementType::kUint16: return Stored(a.i, [](int64_t x) { return static_cast<int16_t>(x); });
     case ElementType::kInt8:
     case ElementType::kUint8:
-    case ElementType::kBool: Append(out, static_cast<int8_t>(a.i[k])); return true;
-    default: return false;
+    case ElementType::kBool: return Stored(a.i, [](int64_t x) { return static_cast<int8_t>(x); });
+    default: return std::nullopt;
   }
 }
 
@@ -58,11 +62,9 @@ onnx::Attribute Named(const char* name, onnx::Attribute::Kind kind) {
 }  // namespace
 
 std::optional<OwnedTensor> Encode(const std::string& name, const Array& array) {
-  std::vector<std::byte> bytes;
-  for (size_t k = 0; k < static_cast<size_t>(array.size()); ++k)
-    if (!AppendValue(bytes, array, k)) return std::nullopt;
-  if (!onnx::IsElementType(static_cast<int64_t>(array.type)) || array.type == ElementType::kString) return std::nullopt;
-  return Own(name, array.type, array.dims, std::move(bytes));
+  auto bytes = StoredValues(array);
+  if (!bytes) return std::nullopt;
+  return Own(name, array.type, array.dims, std::move(*bytes));
 }
 
 bool Site::Wanted(size_t output) const {
@@ -89,7 +91,13 @@ std::optional<int64_t> Site::Rank(size_t input) const {
 
 bool Site::Ints(size_t input, Dims& out) const { return targets::FixedInts(flat, flat.nodes[static_cast<size_t>(flat_node)], input, out); }
 
-std::optional<double> Site::Number(const std::string& value) const {
+const std::shared_ptr<const std::vector<std::byte>>& Zeros::Of(size_t n) {
+  // Twice the room each time: all that was ever made is no more than twice the largest.
+  if (!bytes_ || bytes_->size() < n) bytes_ = std::make_shared<const std::vector<std::byte>>(std::max(n, bytes_ ? 2 * bytes_->size() : 0));
+  return bytes_;
+}
+
+std::optional<double> FixedNumber(const targets::Flat& flat, const std::string& value) {
   const targets::Value* v = flat.Find(value);
   if (!v || !v->fixed) return std::nullopt;
   const auto one = [](const Array& a) -> std::optional<double> {
@@ -129,6 +137,11 @@ int Site::OnlyReader(const std::string& value) const {
   return maker >= 0 && graph.nodes[static_cast<size_t>(maker)].op_type == reader.node.op_type ? maker : -1;
 }
 
+std::optional<int64_t> FromFront(int64_t axis, int64_t rank) {
+  if (axis < -rank || axis >= rank) return std::nullopt;
+  return axis < 0 ? axis + rank : axis;
+}
+
 onnx::Attribute IntAttribute(const char* name, int64_t value) {
   onnx::Attribute a = Named(name, onnx::Attribute::Kind::kInt);
   a.ints = {value};
@@ -163,16 +176,14 @@ std::string Builder::Fresh() {
   }
 }
 
-std::string Builder::Op(const char* op, Names inputs, std::vector<onnx::Attribute> attributes, const char* domain) {
+std::string Builder::Op(const char* op, Names inputs, std::vector<onnx::Attribute> attributes) {
   std::string name = Fresh();
   ToName(name, op, std::move(inputs), std::move(attributes));
-  piece_.nodes.back().domain = domain;
   return name;
 }
 
-void Builder::To(size_t output, const char* op, Names inputs, std::vector<onnx::Attribute> attributes, const char* domain) {
+void Builder::To(size_t output, const char* op, Names inputs, std::vector<onnx::Attribute> attributes) {
   ToName(site_.node().outputs[output], op, std::move(inputs), std::move(attributes));
-  piece_.nodes.back().domain = domain;
 }
 
 void Builder::ToName(const std::string& name, const char* op, Names inputs, std::vector<onnx::Attribute> attributes) {
@@ -202,6 +213,15 @@ std::string Builder::Stored(ElementType type, Dims dims, std::vector<std::byte> 
   std::string name = Fresh();
   piece_.tensors.push_back(Own(name, type, std::move(dims), std::move(bytes)));
   return name;
+}
+
+std::string Builder::Zero(ElementType type, Dims dims) {
+  OwnedTensor t = Own(Fresh(), type, std::move(dims), {});
+  const auto n = static_cast<size_t>(onnx::StoredBytes(type, t.tensor.n_values()));
+  t.bytes = site_.zeros.Of(n);
+  t.tensor.data = std::span(*t.bytes).first(n);
+  piece_.tensors.push_back(std::move(t));
+  return piece_.tensors.back().tensor.name;
 }
 
 std::string Builder::Ints(Dims values) {

@@ -26,6 +26,19 @@ struct OwnedTensor {
 // `array` as stored values; nullopt: a type that no constant of a rewrite and no folded value has.
 std::optional<OwnedTensor> Encode(const std::string& name, const reference::Array& array);
 
+// A fixed value of one number; nullopt: it is none.
+std::optional<double> FixedNumber(const targets::Flat& flat, const std::string& value);
+
+// Bytes that are 0, as many as anybody asked for, in one piece: each layer of a decoder asks for its own.
+class Zeros {
+ public:
+  // At least `n`.
+  const std::shared_ptr<const std::vector<std::byte>>& Of(size_t n);
+
+ private:
+  std::shared_ptr<const std::vector<std::byte>> bytes_;
+};
+
 // One node of the main graph with what is known around it.
 struct Site {
   const onnx::Graph& graph;
@@ -33,16 +46,17 @@ struct Site {
   size_t at;      // in graph.nodes
   int flat_node;  // in flat.nodes
   int64_t opset;  // of ONNX's own domain
+  Zeros& zeros;
 
   const onnx::Node& node() const { return graph.nodes[at]; }
   bool Given(size_t input) const { return input < node().inputs.size() && !node().inputs[input].empty(); }
   bool Wanted(size_t output) const;  // somebody reads it, or it is the graph's
   const targets::Value* In(size_t input) const { return flat.Input(flat_node, input); }
   ElementType Type(size_t input) const;
-  std::optional<Dims> Shape(size_t input) const;                 // when it is fixed
-  std::optional<int64_t> Rank(size_t input) const;               // when it is known
-  bool Ints(size_t input, Dims& out) const;                      // of a fixed input
-  std::optional<double> Number(const std::string& value) const;  // of a fixed value, one number
+  std::optional<Dims> Shape(size_t input) const;    // when it is fixed
+  std::optional<int64_t> Rank(size_t input) const;  // when it is known
+  bool Ints(size_t input, Dims& out) const;         // of a fixed input
+  std::optional<double> Number(const std::string& value) const { return FixedNumber(flat, value); }
   double Float(const char* attribute, double otherwise) const;
   std::string Text(const char* attribute, const char* otherwise) const;
   // The place in graph.nodes of who makes a value; -1: no node of the main graph.
@@ -66,19 +80,22 @@ struct Piece {
 
 using Rewrite = std::optional<Piece> (*)(const Site&);
 
+// `axis` of a value of `rank` dimensions, counted from the front; nullopt: there is none.
+std::optional<int64_t> FromFront(int64_t axis, int64_t rank);
+
 onnx::Attribute IntAttribute(const char* name, int64_t value);
 onnx::Attribute IntsAttribute(const char* name, Dims values);
 onnx::Attribute FloatAttribute(const char* name, double value);
 onnx::Attribute TextAttribute(const char* name, const char* value);
 
-// Writes the nodes of a piece. Every call returns the name of the value that it made.
+// Writes the nodes of a piece, operators of ONNX's own domain. Every call returns the name of the value that it made.
 class Builder {
  public:
   explicit Builder(const Site& site);
 
-  std::string Op(const char* op, Names inputs, std::vector<onnx::Attribute> attributes = {}, const char* domain = "");
+  std::string Op(const char* op, Names inputs, std::vector<onnx::Attribute> attributes = {});
   // The same, and its value is output `output` of the site's node.
-  void To(size_t output, const char* op, Names inputs, std::vector<onnx::Attribute> attributes = {}, const char* domain = "");
+  void To(size_t output, const char* op, Names inputs, std::vector<onnx::Attribute> attributes = {});
   void ToName(const std::string& name, const char* op, Names inputs, std::vector<onnx::Attribute> attributes = {});
 
   // The value of the node made last gets another name.
@@ -90,6 +107,7 @@ class Builder {
   std::string Number(ElementType type, double x);  // a scalar
   std::string Bools(Dims values, Dims dims);
   std::string Stored(ElementType type, Dims dims, std::vector<std::byte> bytes);
+  std::string Zero(ElementType type, Dims dims);  // whose number of values fits int64
 
   std::string Cast(const std::string& x, ElementType to);
   std::string Reshape(const std::string& x, Dims dims);

@@ -9,7 +9,8 @@ namespace {
 
 constexpr int64_t kMostSummed = 65536;
 
-// The axes of a reduction, not negative; nullopt where they are not known.
+}  // namespace
+
 std::optional<Dims> ReducedAxes(const Site& s) {
   const auto rank = s.Rank(0);
   Dims axes;
@@ -20,13 +21,12 @@ std::optional<Dims> ReducedAxes(const Site& s) {
   if (axes.empty())
     for (int64_t k = 0; k < *rank; ++k) axes.push_back(k);
   for (int64_t& a : axes) {
-    if (a < 0) a += *rank;
-    if (a < 0 || a >= *rank) return std::nullopt;
+    const auto from_front = FromFront(a, *rank);
+    if (!from_front) return std::nullopt;
+    a = *from_front;
   }
   return axes;
 }
-
-}  // namespace
 
 std::optional<Piece> SquareSumApart(const Site& s) {
   const auto axes = ReducedAxes(s);

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <string_view>
 #include <tuple>
 
 #include "legalize/state.h"
@@ -9,12 +10,11 @@
 namespace slm::legalize {
 namespace {
 
-using Bytes = std::vector<std::byte>;
-
 // What two nodes have alike that compute the same; "" for one that is not shared.
 std::string Fingerprint(const onnx::Node& n) {
-  if (n.outputs.size() != 1) return "";
-  std::string text = n.domain + '\0' + n.op_type;
+  // Of other domains nothing is known: such a node may draw random numbers, too.
+  if (n.outputs.size() != 1 || !n.domain.empty() || !targets::IsRepeatable(n)) return "";
+  std::string text = n.op_type;
   for (const std::string& in : n.inputs) text += '\0' + in;
   for (const onnx::Attribute& a : n.attributes) {
     if (!a.graphs.empty() || !a.tensors.empty() || !a.sparse_tensors.empty() || !a.types.empty()) return "";
@@ -34,10 +34,10 @@ void ShareMade(onnx::Graph& graph, const onnx::Graph& before) {
   for (const onnx::Node& n : before.nodes) old.insert(n.outputs.begin(), n.outputs.end());
   for (const onnx::ValueInfo& v : graph.outputs) old.insert(v.name);
   std::map<std::string, std::string> instead;
-  std::map<std::tuple<onnx::ElementType, Dims, Bytes>, std::string> constants;
+  std::map<std::tuple<onnx::ElementType, Dims, std::string_view>, std::string> constants;
   for (const onnx::Tensor& t : graph.initializers) {
     if (old.contains(t.name)) continue;
-    const auto [at, fresh] = constants.try_emplace({t.type, t.dims, Bytes(t.data.begin(), t.data.end())}, t.name);
+    const auto [at, fresh] = constants.try_emplace({t.type, t.dims, {reinterpret_cast<const char*>(t.data.data()), t.data.size()}}, t.name);
     if (!fresh) instead[t.name] = at->second;
   }
   std::map<std::string, std::string> nodes;

@@ -122,7 +122,7 @@ void Prune(onnx::Graph& graph, const Unused& from_the_beginning) {
   std::erase_if(graph.value_infos, [&](const onnx::ValueInfo& v) { return !made.contains(v.name); });
 }
 
-State Apply(const State& state, const Piece& piece, int64_t opset) {
+State Apply(const State& state, const Piece& piece) {
   State next = state.Copy();
   onnx::Graph& g = next.model.graph;
   std::vector<onnx::Node> nodes;
@@ -136,9 +136,9 @@ State Apply(const State& state, const Piece& piece, int64_t opset) {
     next.owned.push_back(t.bytes);
   }
   for (onnx::Opset& o : next.model.opsets)
-    if (o.domain.empty() && o.version < opset) {
-      o.version = opset;
-      next.model.ir_version = std::max(next.model.ir_version, LeastIrVersion(opset));
+    if (o.domain.empty() && o.version < piece.least_opset) {
+      o.version = piece.least_opset;
+      next.model.ir_version = std::max(next.model.ir_version, LeastIrVersion(o.version));
     }
   return next;
 }

@@ -50,7 +50,7 @@ Unused UnusedOf(const onnx::Graph& graph);
 void Prune(onnx::Graph& graph, const Unused& from_the_beginning);
 
 // The graph with a piece in its place.
-State Apply(const State& state, const Piece& piece, int64_t opset);
+State Apply(const State& state, const Piece& piece);
 
 // May the graph be read as one of a newer operator set? From 18 on three operators have changed their meaning.
 bool CanRaise(const onnx::Model& model, int64_t opset);

@@ -1,9 +1,12 @@
 // RunGraph: the nodes one after the other, each value kept until the end of its graph. See reference.h.
 //
 // `If` and calls of the model's own functions are walked here, because they run nodes; everything else is a row of operators.inc.
+#include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 
+#include "onnx/inline.h"
 #include "reference/call.h"
 
 namespace slm::reference {
@@ -35,11 +38,10 @@ struct Scope {
   }
 };
 
-// Whose nodes are run: the main graph's, or those of a function that `caller` calls.
+// Whose nodes are run: the main graph's, or those of a function.
 struct Frame {
   std::span<const onnx::Opset> opsets;
-  const onnx::Function* function = nullptr;
-  const onnx::Node* caller = nullptr;
+  onnx::FunctionCall call;
 };
 
 std::string NameOf(const onnx::Node& n) { return n.domain.empty() ? n.op_type : n.domain + "." + n.op_type; }
@@ -52,25 +54,27 @@ const Row* FindRow(const onnx::Node& n) {
   return nullptr;
 }
 
-// The node with the values of attributes that it takes over from the call of its function.
-onnx::Node Resolved(const onnx::Node& n, const Frame& frame) {
-  onnx::Node out = n;
-  out.attributes.clear();
-  for (const onnx::Attribute& a : n.attributes) {
-    if (a.ref.empty()) {
-      out.attributes.push_back(a);
-      continue;
+// A node with the values of attributes that it takes over from the call of its function. One that takes none over is not copied: the
+// graphs inside of it would be copied again at every level.
+class Resolved {
+ public:
+  Resolved(const onnx::Node& n, const onnx::FunctionCall& call) : node_(n) {
+    if (std::all_of(n.attributes.begin(), n.attributes.end(), [](const onnx::Attribute& a) { return a.ref.empty(); })) return;
+    own_ = n;
+    own_->attributes.clear();
+    for (const onnx::Attribute& a : n.attributes) {
+      const onnx::Attribute* value = call.ValueOf(a);
+      if (!value) continue;
+      own_->attributes.push_back(*value);
+      own_->attributes.back().name = a.name;
     }
-    const onnx::Attribute* given = frame.caller ? frame.caller->Find(a.ref) : nullptr;
-    if (frame.function)
-      for (const onnx::Attribute& standard : frame.function->attributes)
-        if (!given && standard.name == a.ref) given = &standard;
-    if (!given) continue;  // left out by the caller: left out here
-    out.attributes.push_back(*given);
-    out.attributes.back().name = a.name;
   }
-  return out;
-}
+  const onnx::Node& node() const { return own_ ? *own_ : node_; }
+
+ private:
+  const onnx::Node& node_;
+  std::optional<onnx::Node> own_;
+};
 
 Result<Arrays> Outputs(const std::vector<std::string>& names, const Scope& scope) {
   Arrays out;
@@ -109,7 +113,7 @@ Error NoSuchOutput(const onnx::Node& n, size_t k) { return Refuse(fmt::format("o
 
 class Runner {
  public:
-  explicit Runner(const onnx::Model& model) : model_(model) {}
+  explicit Runner(const onnx::Model& model) : functions_(model.functions) {}
 
   // Refuses what cannot be run before anything is computed.
   Status Check(const std::vector<onnx::Node>& nodes, std::span<const onnx::Opset> opsets) {
@@ -136,18 +140,12 @@ class Runner {
  private:
   static std::string Place(const std::vector<onnx::Node>& nodes, size_t k) { return fmt::format("node {} ({})", k, NameOf(nodes[k])); }
 
-  const onnx::Function* FunctionOf(const onnx::Node& n) const {
-    for (const onnx::Function& f : model_.functions)
-      if (f.name == n.op_type && f.domain == n.domain && f.overload == n.overload) return &f;
-    return nullptr;
-  }
-
   Status CheckNode(const onnx::Node& n, std::span<const onnx::Opset> opsets) {
     for (const onnx::Attribute& a : n.attributes) {
       if (!a.graphs.empty() && !IsIf(n)) return Refuse(NameOf(n) + " with a graph inside");
       for (const onnx::Graph& g : a.graphs) SLM_RETURN_IF_ERROR(Check(g.nodes, opsets));
     }
-    if (const onnx::Function* f = FunctionOf(n)) {
+    if (const onnx::Function* f = functions_.Of(n)) {
       if (!checked_.insert(f).second) return Ok();
       const Level level(&depth_);
       return level.fits() ? Check(f->nodes, f->opsets) : Status(TooDeep());
@@ -163,14 +161,15 @@ class Runner {
 
   Status RunNode(const onnx::Node& written, const Frame& frame, Scope& scope) {
     if (++n_run_ > kMaxNodes) return Error(Code::kLimit, fmt::format("more than {} nodes in all", kMaxNodes), "test with a smaller graph");
-    const onnx::Node n = Resolved(written, frame);
+    const Resolved resolved(written, frame.call);
+    const onnx::Node& n = resolved.node();
     std::vector<const Array*> inputs;
     for (const std::string& name : n.inputs) {
       inputs.push_back(name.empty() ? nullptr : scope.Find(name));
       if (!name.empty() && !inputs.back()) return Wrong("input '" + name + "' has no value");
     }
     const Call call(n, onnx::OpsetVersion(frame.opsets, n.domain), std::move(inputs));
-    const onnx::Function* function = FunctionOf(n);
+    const onnx::Function* function = functions_.Of(n);
     auto made = function ? CallFunction(*function, call) : IsIf(n) ? RunBranch(call, frame, scope) : FindRow(n)->function(call);
     if (!made.ok()) return made.error();
     for (size_t k = 0; k < n.outputs.size(); ++k) {
@@ -187,20 +186,19 @@ class Runner {
     Scope scope;
     for (size_t k = 0; k < f.inputs.size(); ++k)
       if (const Array* a = call.Optional(k)) SLM_RETURN_IF_ERROR(Keep(f.inputs[k], *a, scope));
-    SLM_RETURN_IF_ERROR(Nodes(f.nodes, {f.opsets, &f, &call.node()}, scope));
+    SLM_RETURN_IF_ERROR(Nodes(f.nodes, {f.opsets, {&f, &call.node()}}, scope));
     return Outputs(f.outputs, scope);
   }
 
   Result<Arrays> RunBranch(const Call& call, const Frame& frame, const Scope& outer) {
     SLM_ASSIGN_OR_RETURN(const Array* condition, call.In(0, Accept::kBool));
     if (condition->size() != 1) return Wrong("the condition is not one value");
-    const onnx::Attribute* branch = call.node().Find(condition->i[0] != 0 ? "then_branch" : "else_branch");
-    if (!branch || branch->graphs.size() != 1) return Wrong("a branch is missing");
-    const onnx::Graph& g = branch->graphs[0];
+    const onnx::Graph* g = onnx::BranchOf(call.node(), condition->i[0] != 0 ? onnx::Branch::kThen : onnx::Branch::kElse);
+    if (!g) return Wrong("a branch is missing");
     Scope scope{&outer, {}};
-    SLM_RETURN_IF_ERROR(AddInitializers(g, scope));
-    SLM_RETURN_IF_ERROR(Nodes(g.nodes, frame, scope));
-    return Outputs(OutputNames(g), scope);
+    SLM_RETURN_IF_ERROR(AddInitializers(*g, scope));
+    SLM_RETURN_IF_ERROR(Nodes(g->nodes, frame, scope));
+    return Outputs(OutputNames(*g), scope);
   }
 
   // Functions that call each other, one inside the other.
@@ -217,7 +215,7 @@ class Runner {
   };
   static Error TooDeep() { return Error(Code::kLimit, "functions call each other more than 100 deep", "test with a smaller model"); }
 
-  const onnx::Model& model_;
+  onnx::FunctionIndex functions_;
   int depth_ = 0;
   std::set<const onnx::Function*> checked_;
   int64_t kept_ = 0, n_run_ = 0;
@@ -243,7 +241,7 @@ Result<std::vector<Array>> RunGraph(const onnx::Model& model, const std::vector<
   Scope scope;
   SLM_RETURN_IF_ERROR(runner.AddInitializers(g, scope));
   SLM_RETURN_IF_ERROR(SetInputs(g, inputs, scope));
-  SLM_RETURN_IF_ERROR(runner.Nodes(g.nodes, {model.opsets, nullptr, nullptr}, scope));
+  SLM_RETURN_IF_ERROR(runner.Nodes(g.nodes, {model.opsets, {}}, scope));
   return Outputs(OutputNames(g), scope);
 }
 
@@ -256,8 +254,8 @@ Result<std::vector<Array>> RunNode(const onnx::Node& node, std::span<const onnx:
   SLM_RETURN_IF_ERROR(CheckOpset(node, row, opsets));
   for (size_t k = 0; k < node.inputs.size(); ++k)
     if (!node.inputs[k].empty() && (k >= inputs.size() || !inputs[k])) return Wrong("input '" + node.inputs[k] + "' has no value");
-  const onnx::Node own = Resolved(node, {});
-  const Call call(own, onnx::OpsetVersion(opsets, node.domain), {inputs.begin(), inputs.end()});
+  const Resolved resolved(node, {});
+  const Call call(resolved.node(), onnx::OpsetVersion(opsets, node.domain), {inputs.begin(), inputs.end()});
   SLM_ASSIGN_OR_RETURN(Arrays made, row->function(call));
   std::vector<Array> out(node.outputs.size());
   int64_t kept = 0;

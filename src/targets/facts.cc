@@ -138,6 +138,11 @@ bool IsQuantizer(const onnx::Node& n) { return n.op_type == "DequantizeLinear" |
 
 }  // namespace
 
+bool IsRepeatable(const onnx::Node& n) {
+  const bool trains = n.op_type == "Dropout" && n.inputs.size() > 2 && !n.inputs[2].empty();
+  return !trains && !n.op_type.starts_with("Random") && n.op_type != "Bernoulli" && n.op_type != "Multinomial" && n.op_type != "EPContext";
+}
+
 bool FixedInts(const Flat& flat, const FlatNode& n, size_t input, std::vector<int64_t>& out) {
   const Value* v = input < n.node.inputs.size() ? flat.Find(n.node.inputs[input]) : nullptr;
   if (!v) return false;
@@ -162,7 +167,7 @@ void InferNode(Flat& flat, int index) {
       if (!out.has_shape || !IsStatic(out.shape)) out.shape = shapes[i], out.has_shape = true;
     }
   if (n.node.op_type == "Shape" || n.node.op_type == "Size") return ShapeContent(flat, n, index);
-  bool fixed = !n.node.op_type.starts_with("Random") && n.node.op_type != "Multinomial" && n.node.op_type != "EPContext";
+  bool fixed = IsRepeatable(n.node);
   bool any = n.node.op_type == "Constant";
   for (size_t i = 0; i < n.node.inputs.size(); ++i)
     if (const Value* v = flat.Input(index, i)) fixed &= v->fixed, any = true;

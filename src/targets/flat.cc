@@ -5,13 +5,22 @@
 
 #include <algorithm>
 #include <set>
-#include <tuple>
+
+#include "onnx/inline.h"
 
 namespace slm::targets {
 namespace {
 
 constexpr size_t kMostNodes = size_t{1} << 18;  // functions that call functions grow like powers
 constexpr int kDeepest = 64;
+
+// Whose nodes are copied.
+struct Frame {
+  const std::vector<onnx::Opset>& opsets;
+  int owner = -1;  // of a body: its node
+  onnx::FunctionCall call;
+  int depth = 0;
+};
 
 // Names inside a function or a body become names of the whole.
 struct Scope {
@@ -33,9 +42,7 @@ struct Scope {
 
 class Flattener {
  public:
-  Flattener(const onnx::Model& m, const CheckOptions& o) : m_(m), o_(o) {
-    for (const onnx::Function& f : m.functions) functions_[{f.domain, f.name, f.overload}] = &f;
-  }
+  Flattener(const onnx::Model& m, const CheckOptions& o) : m_(m), o_(o), functions_(m.functions) {}
 
   Result<Flat> Run() {
     Scope top;
@@ -51,7 +58,7 @@ class Flattener {
           if (d.value < 0) open_.insert(d.symbol.empty() ? "?" : d.symbol);
       }
     Declared(m_.graph, top);
-    SLM_RETURN_IF_ERROR(Nodes(m_.graph.nodes, m_.opsets, top, -1, nullptr, nullptr, 0));
+    SLM_RETURN_IF_ERROR(Nodes(m_.graph.nodes, {.opsets = m_.opsets, .call = {}}, top));
     for (const onnx::ValueInfo& v : m_.graph.outputs) flat_.values[top.Read(v.name)].graph_output = true;
     for (const auto& [name, size] : o_.dims)
       if (!fixed_dims_.contains(name)) flat_.unknown_dims.push_back(name);
@@ -100,26 +107,19 @@ class Flattener {
     }
   }
 
-  const onnx::Function* FunctionOf(const onnx::Node& n) const {
-    const auto at = functions_.find({n.domain, n.op_type, n.overload});
-    return at == functions_.end() ? nullptr : at->second;
-  }
-
-  // `caller`, `function`: of a function's nodes, whose attributes may repeat the caller's.
-  Status Nodes(const std::vector<onnx::Node>& nodes, const std::vector<onnx::Opset>& opsets, Scope& scope, int owner,
-               const onnx::Node* caller, const onnx::Function* function, int depth) {
-    if (depth > kDeepest)
+  Status Nodes(const std::vector<onnx::Node>& nodes, const Frame& frame, Scope& scope) {
+    if (frame.depth > kDeepest)
       return Error(Code::kLimit, fmt::format("functions and bodies nested deeper than {}", kDeepest), "inline them first");
     for (const onnx::Node& n : nodes) {
       if (flat_.nodes.size() >= kMostNodes) return Error(Code::kLimit, fmt::format("more than {} nodes", kMostNodes), "split the model");
-      FlatNode flat{.node = {}, .opset = onnx::OpsetVersion(opsets, n.domain), .owner = owner, .label = {}};
+      FlatNode flat{.node = {}, .opset = onnx::OpsetVersion(frame.opsets, n.domain), .owner = frame.owner, .label = {}};
       flat.node.name = n.name, flat.node.op_type = n.op_type, flat.node.domain = n.domain;
       for (const std::string& in : n.inputs) flat.node.inputs.push_back(scope.Read(in));
       for (const std::string& out : n.outputs) flat.node.outputs.push_back(scope.Define(out));
       flat.label = scope.prefix + (n.name.empty() ? n.op_type + " -> " + (n.outputs.empty() ? "" : n.outputs[0]) : n.name);
-      for (const onnx::Attribute& a : n.attributes) Copy(a, caller, function, flat.node);
-      if (const onnx::Function* f = FunctionOf(n)) {
-        SLM_RETURN_IF_ERROR(Call(*f, flat, owner, depth));
+      for (const onnx::Attribute& a : n.attributes) Copy(a, frame.call, flat.node);
+      if (const onnx::Function* f = functions_.Of(n)) {
+        SLM_RETURN_IF_ERROR(Call(*f, flat, frame));
         continue;
       }
       const int index = static_cast<int>(flat_.nodes.size());
@@ -131,41 +131,35 @@ class Flattener {
           Initializers(body, inner);
           for (const onnx::ValueInfo& v : body.inputs) Declare(flat_.values[inner.Define(v.name)], v.type);
           Declared(body, inner);
-          SLM_RETURN_IF_ERROR(Nodes(body.nodes, opsets, inner, index, caller, function, depth + 1));
+          SLM_RETURN_IF_ERROR(Nodes(body.nodes, {frame.opsets, index, frame.call, frame.depth + 1}, inner));
         }
     }
     return Ok();
   }
 
-  static void Copy(const onnx::Attribute& a, const onnx::Node* caller, const onnx::Function* function, onnx::Node& out) {
-    const onnx::Attribute* source = &a;
-    if (!a.ref.empty()) {
-      source = caller ? caller->Find(a.ref) : nullptr;
-      if (function)
-        for (const onnx::Attribute& standard : function->attributes)
-          if (!source && standard.name == a.ref) source = &standard;
-      if (!source) return;
-    }
-    onnx::Attribute copy = *source;
-    copy.name = a.name;
-    copy.ref.clear();
-    copy.graphs.clear();  // bodies are nodes of their own here
-    out.attributes.push_back(std::move(copy));
+  static void Copy(const onnx::Attribute& a, const onnx::FunctionCall& call, onnx::Node& out) {
+    const onnx::Attribute* value = call.ValueOf(a);
+    if (!value) return;
+    // Bodies are nodes of their own here.
+    if (value->graphs.empty()) out.attributes.push_back(*value);
+    else out.attributes.push_back({.kind = value->kind});
+    out.attributes.back().name = a.name;
+    out.attributes.back().ref.clear();  // of a damaged default
   }
 
-  Status Call(const onnx::Function& f, const FlatNode& call, int owner, int depth) {
+  Status Call(const onnx::Function& f, const FlatNode& call, const Frame& frame) {
     Scope inner{.outer = nullptr, .prefix = call.label + "/", .names = {}};
     for (size_t i = 0; i < f.inputs.size(); ++i) inner.names[f.inputs[i]] = i < call.node.inputs.size() ? call.node.inputs[i] : "";
     for (size_t i = 0; i < f.outputs.size() && i < call.node.outputs.size(); ++i)
       if (!call.node.outputs[i].empty()) inner.names[f.outputs[i]] = call.node.outputs[i];
     const onnx::Node caller = call.node;
-    return Nodes(f.nodes, f.opsets, inner, owner, &caller, &f, depth + 1);
+    return Nodes(f.nodes, {f.opsets, frame.owner, {&f, &caller}, frame.depth + 1}, inner);
   }
 
   const onnx::Model& m_;
   const CheckOptions& o_;
   Flat flat_;
-  std::map<std::tuple<std::string, std::string, std::string>, const onnx::Function*> functions_;
+  onnx::FunctionIndex functions_;
   std::set<std::string> open_, fixed_dims_;
 };
 

@@ -53,6 +53,9 @@ struct Flat {
 // Errors: kLimit.
 Result<Flat> Flatten(const onnx::Model& model, const CheckOptions& options);
 
+// Does the node compute the same from the same inputs? Not random numbers, nor what a runtime compiled.
+bool IsRepeatable(const onnx::Node& n);
+
 // Types and shapes of a node's outputs from what is known of its inputs (facts.cc).
 void InferNode(Flat& flat, int node);
 // Output shapes by operator (shapes.cc). False: not known for this node.

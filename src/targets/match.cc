@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "targets/audit.h"
 #include "targets/read.h"
 
 namespace slm::targets {
@@ -269,6 +270,36 @@ NodeVerdict Match(const Flat& flat, int node, const Description& target) {
   if (!other) own.reason += "; nothing else computes it here";
   else own.reason += fmt::format("; {} does not take it either", other->name);
   return own;
+}
+
+namespace {
+
+std::vector<NodeVerdict> Verdicts(const Flat& flat, const Description& d) {
+  std::vector<NodeVerdict> out(flat.nodes.size());
+  const auto is = [&](int i, const char* op) { return flat.nodes[static_cast<size_t>(i)].node.op_type == op; };
+  for (size_t i = 0; i < out.size(); ++i) {
+    const int at = static_cast<int>(i);
+    const FlatNode& n = flat.nodes[i];
+    if (d.whole_bodies && n.owner >= 0 && out[static_cast<size_t>(n.owner)].verdict != Verdict::kNative) {
+      out[i] = out[static_cast<size_t>(n.owner)];
+      out[i].reason = "inside of " + flat.nodes[static_cast<size_t>(n.owner)].node.op_type + ", which is not native";
+      continue;
+    }
+    bool folded = !is(at, "DequantizeLinear") && !n.node.outputs.empty();
+    for (const std::string& name : n.node.outputs)
+      if (const Value* v = flat.Find(name)) folded &= v->fixed;
+    if (folded) out[i].verdict = Verdict::kFolded;
+    else out[i] = Match(flat, at, d);
+  }
+  return out;
+}
+
+}  // namespace
+
+Placement Place(const Flat& flat, const Description& target) {
+  Placement out{Verdicts(flat, target), {}};
+  out.fusions = FindFusions(flat, out.verdicts, target);
+  return out;
 }
 
 }  // namespace slm::targets

@@ -12,6 +12,7 @@ import pathlib
 import process
 from figures import DEPTH, PROMPT, SHORT_PROMPT, STEPS
 
+PACKAGE = "slm package"  # its row in the table
 WORKER = pathlib.Path(__file__).with_name("python_peer.py")
 
 
@@ -47,15 +48,35 @@ def figures_of(run):
 
 
 class Slm(Engine):
+    def start(self, model, threads):
+        return self.run("bench", model, "-r", "1", "--threads", threads, "--json", "--no-warmup",
+                        "--pp", SHORT_PROMPT, "--tg", "0", "--ttft", "0")
+
     def measure(self, model, threads):
-        common = ["bench", model, "-r", "1", "--threads", threads, "--json"]
-        start = self.run(*common, "--no-warmup", "--pp", SHORT_PROMPT, "--tg", "0", "--ttft", "0")
-        rest = self.run(*common, "--pp", PROMPT, "--tg", STEPS, "--ttft", SHORT_PROMPT, "--depth", f"0,{DEPTH}")
+        start = self.start(model, threads)
+        rest = self.run("bench", model, "-r", "1", "--threads", threads, "--json", "--pp", PROMPT, "--tg", STEPS, "--ttft", SHORT_PROMPT,
+                        "--depth", f"0,{DEPTH}")
         return {"first_ms": start.wall_ms, **figures_of(rest)}, [start, rest]
 
     def probe(self, threads):
         """The roofline of this moment: one object of `slm devices --probe`."""
         return self.run("devices", "--probe", "--threads", threads, "--json").records[-1]["roofline"][-1]
+
+
+class SlmPackage(Slm):
+    """The start alone, from the model's package: the form that is made once, as the folders of the Python peers are."""
+
+    def __init__(self, program, timeout, prefix, folder):
+        super().__init__(PACKAGE, program, timeout, prefix)
+        self.folder, self.packages = pathlib.Path(folder), {}
+
+    def prepare(self, model):
+        self.packages[model] = self.folder / f"{len(self.packages)}.slm"
+        self.run("export", model, "--to", "package", "-o", self.packages[model])
+
+    def measure(self, model, threads):
+        start = self.start(self.packages[model], threads)
+        return {"first_ms": start.wall_ms}, [start]
 
 
 class LlamaBench(Engine):

@@ -5,6 +5,7 @@ A round: {"model", "threads", "round", "load", "roofline": {...}, "values": {eng
 import os
 import statistics
 
+from engines import PACKAGE
 from figures import FIGURES, digits, paired_ratio, spread
 
 NAME_WIDTH, CELL_WIDTH = 15, 17
@@ -17,7 +18,7 @@ def summarise(rounds, engines, absent, forced_isa=None):
         mine = [r for r in rounds if (r["model"], r["threads"]) == (model, threads)]
         columns = {e: {f.key: [r["values"].get(e, {}).get(f.key) for r in mine] for f in FIGURES} for e in engines}
         present = [e for e in engines if any(v is not None for c in columns[e].values() for v in c)]
-        peers = [e for e in present if e != "slm"]
+        peers = [e for e in present if e not in ("slm", PACKAGE)]
         ratios = {p: {f.key: paired_ratio(f, columns["slm"][f.key], columns[p][f.key]) for f in FIGURES} for p in peers}
         groups.append({
             "model": model, "threads": threads, "rounds": len(mine),
@@ -25,15 +26,16 @@ def summarise(rounds, engines, absent, forced_isa=None):
             "engines": {e: {f.key: spread(columns[e][f.key]) for f in FIGURES} for e in present},
             "ratios": ratios,
             "best_peer": {f.key: best_peer(f, columns, peers) for f in FIGURES},
+            "package_best_peer": {f.key: best_peer(f, columns, peers, PACKAGE) for f in FIGURES},
             "roofline": roofline(mine, forced_isa),
             "absent": {e: why for (e, m), why in absent.items() if m == model},
         })
     return groups
 
 
-def best_peer(figure, columns, peers):
-    """{"engine", "ratio"} of the peer that slm beats by the least, or None."""
-    ratios = {p: paired_ratio(figure, columns["slm"][figure.key], columns[p][figure.key]) for p in peers}
+def best_peer(figure, columns, peers, ours="slm"):
+    """{"engine", "ratio"} of the peer that `ours` beats by the least, or None."""
+    ratios = {p: paired_ratio(figure, columns[ours][figure.key], columns[p][figure.key]) for p in peers}
     ratios = {p: r for p, r in ratios.items() if r is not None}
     return min(({"engine": p, "ratio": r} for p, r in ratios.items()), key=lambda x: x["ratio"]) if ratios else None
 
@@ -85,8 +87,8 @@ def text(groups, machine):
         if g["ratios"]:
             lines.append("slm is better by the factor (median of the rounds' own ratios)")
             lines += [row("  " + p, [times(r[f.key]) for f in FIGURES]) for p, r in g["ratios"].items()]
-            best = [g["best_peer"][f.key] for f in FIGURES]
-            lines.append(row("  best peer", [times(b["ratio"]) if b else "-" for b in best]))
+            for name, best in (("  best peer", g["best_peer"]), ("  package, best", g["package_best_peer"])):
+                lines.append(row(name, [times(best[f.key]["ratio"]) if best[f.key] else "-" for f in FIGURES]))
         lines += roofline_text(g["roofline"])
         lines += [f"  {e}: {why}" for e, why in g["absent"].items()]
     return "\n".join(lines)

@@ -13,6 +13,7 @@ import os
 import platform
 import shlex
 import sys
+import tempfile
 
 import chart
 import engines
@@ -29,9 +30,9 @@ def machine_of(slm):
             "kernel": platform.release(), "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC")}
 
 
-def measure_round(number, model, threads, slm, peers, absent):
-    """One round of one model and thread count; engines that fail go into `absent` and are left out from then on."""
-    order = [slm, *(p for p in peers if (p.name, model) not in absent)]
+def measure_round(number, model, threads, own, peers, absent):
+    """One round of one model and thread count; peers that fail go into `absent` and are left out from then on."""
+    slm, order = own[0], [*own, *(p for p in peers if (p.name, model) not in absent)]
     turn = number % len(order)
     result = {"model": model, "threads": threads, "round": number, "load": os.getloadavg()[0], "roofline": slm.probe(threads),
               "values": {}, "runs": []}
@@ -39,7 +40,7 @@ def measure_round(number, model, threads, slm, peers, absent):
         try:
             values, runs = engine.measure(model, threads)
         except (process.Failed, KeyError, TypeError, ValueError) as error:
-            if engine is slm:
+            if engine in own:
                 raise
             absent[engine.name, model] = engines.last_line(error)
             continue
@@ -75,8 +76,15 @@ def parse(arguments):
 
 def main(arguments=None):
     args = parse(arguments)
+    with tempfile.TemporaryDirectory(dir=os.path.dirname(os.path.abspath(args.slm)), prefix="bench-") as packages:
+        compare(args, packages)
+
+
+def compare(args, packages):
+    """`packages`: a folder for the models in the form that starts fastest."""
     prefix = shlex.split(args.prefix)
     slm = engines.Slm("slm", args.slm, args.timeout, prefix)
+    own = [slm, engines.SlmPackage(args.slm, args.timeout, prefix, packages)]
     peers = engines.find(args.peers, args.timeout, prefix)
     if args.only is not None:
         peers = [p for p in peers if p.name in args.only.split(",")]
@@ -84,19 +92,19 @@ def main(arguments=None):
         print(f"bench: no peer found in {args.peers or 'SLM_PEERS (not set)'}: our figures only", file=sys.stderr)
     try:
         machine, rounds, absent = machine_of(slm), [], {}
-        for peer in peers:
+        for engine in own + peers:
             for model in args.models:
-                peer.prepare(model)
-                if why := peer.missing(model):
-                    absent[peer.name, model] = why
+                engine.prepare(model)
+                if why := engine.missing(model):
+                    absent[engine.name, model] = why
         for number in range(args.rounds):
             for model in args.models:
                 for threads in map(int, args.threads.split(",")):
-                    rounds.append(measure_round(number, model, threads, slm, peers, absent))
+                    rounds.append(measure_round(number, model, threads, own, peers, absent))
             print(f"round {number + 1} of {args.rounds} done, load {os.getloadavg()[0]:.1f}", file=sys.stderr, flush=True)
     except (process.Failed, KeyError, IndexError, ValueError) as error:
         sys.exit(f"bench: slm: {error}")
-    groups = report.summarise(rounds, ["slm", *(p.name for p in peers)], absent, os.environ.get("SLM_FORCE_ISA"))
+    groups = report.summarise(rounds, [e.name for e in own + peers], absent, os.environ.get("SLM_FORCE_ISA"))
     versions = {e: v["version"] for r in rounds for e, v in r["values"].items() if "version" in v}
     print(report.text(groups, machine))
     write(args.json, json.dumps({"schema": SCHEMA, "machine": machine, "versions": versions, "arguments": vars(args), "summary": groups,

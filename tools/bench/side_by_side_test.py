@@ -24,6 +24,8 @@ if a[0] == "devices" and "--probe" not in a:
 elif a[0] == "devices":
     say(roofline=[dict(threads=1, memory_gbps=20.0, cache_gbps=90.0, memory_buffer_bytes=1 << 30, cache_buffer_bytes=1 << 24,
                        int8_gops=dict(avx2=500.0, avx512vnni=2000.0))])
+elif a[0] == "export":
+    open(a[a.index("-o") + 1], "w").close()
 elif a[0] == "bench":
     fast = dict(median=300.0, min=300.0, max=300.0)
     if a[a.index("--pp") + 1] != "0":
@@ -76,6 +78,12 @@ class SideBySide(unittest.TestCase):
             self.assertAlmostEqual(ratios[key], expected, msg=key)
         self.assertEqual(group["best_peer"]["pp512"], {"engine": "llama.cpp", "ratio": 1.5})
         self.assertGreater(group["engines"]["slm"]["first_ms"]["median"], 0)
+        package = {k: v for k, v in group["engines"]["slm package"].items() if v}
+        self.assertEqual(list(package), ["first_ms"])  # only the start is another one
+        start = group["package_best_peer"]["first_ms"]
+        self.assertEqual(start["engine"], "llama.cpp")
+        pairs = [(r["values"]["llama.cpp"]["first_ms"], r["values"]["slm package"]["first_ms"]) for r in raw["rounds"]]
+        self.assertAlmostEqual(start["ratio"], sorted(theirs / ours for theirs, ours in pairs)[1])
         self.assertGreater(group["engines"]["llama.cpp"]["rss_mib"]["median"], 1)
         roof = group["roofline"]
         self.assertEqual((roof["ceiling"], roof["gbps_share"]), ("memory_gbps", 0.75))
@@ -87,14 +95,16 @@ class SideBySide(unittest.TestCase):
         self.assertLessEqual(max(map(len, run.stdout.splitlines())), 120)
         self.check_turns()
         ElementTree.fromstring(svg)
-        self.assertEqual(svg.count("<rect"), 1 + 2 * 6)  # the ground, and a bar for each engine and figure
+        self.assertEqual(svg.count("<rect"), 1 + 2 * 6 + 1)  # the ground, a bar for each engine and figure, one for the package's start
 
     def check_turns(self):
         """The roofline first in every round; who runs first alternates."""
         calls = [json.loads(line) for line in self.log.read_text().splitlines()]
-        turns = ["probe" if "--probe" in c else c[0] for c in calls if "devices" not in c or "--probe" in c]
+        calls = [c for c in calls if "export" not in c and ("devices" not in c or "--probe" in c)]
+        turns = ["probe" if "--probe" in c else "package" if c[2].endswith(".slm") else c[0] for c in calls]
         turns = [t for i, t in enumerate(turns) if i == 0 or turns[i - 1] != t]
-        self.assertEqual(turns, ["probe", "slm", "llama-bench", "probe", "llama-bench", "slm", "probe", "slm", "llama-bench"])
+        self.assertEqual(turns, ["probe", "slm", "package", "llama-bench", "probe", "package", "llama-bench", "slm",
+                                 "probe", "llama-bench", "slm", "package"])
 
     def test_a_forced_tier_is_held_against_its_own_peak(self):
         self.program("slm")
@@ -106,7 +116,7 @@ class SideBySide(unittest.TestCase):
         self.program("peers/llama-bench", broken=True)
         run, raw, _ = self.run_it("-r", "2", "-t", "1", models=("m1.gguf", "m2.gguf"))
         self.assertEqual(run.returncode, 0, run.stderr)
-        self.assertEqual([sorted(g["engines"]) for g in raw["summary"]], [["llama.cpp", "slm"], ["slm"]])
+        self.assertEqual([sorted(g["engines"]) for g in raw["summary"]], [["llama.cpp", "slm", "slm package"], ["slm", "slm package"]])
         self.assertIn("llama.cpp: no such architecture: m2", run.stdout)
 
     def test_without_peers(self):

@@ -154,8 +154,8 @@ bool ReadPoint(const ordered_json& o, SizePoint* p) {
 
 std::string ReportPage(const ordered_json& run, const PointsKey& key, const std::vector<SizePoint>& points) {
   ordered_json recipe;
-  for (const char* name : {"recipe", "to", "type", "head", "bits", "group", "symmetric", "search", "budget_bpw", "body_bpw_limit", "norms",
-                           "allocation", "calibration"})
+  for (const char* name : {"recipe", "to", "scheme", "type", "head", "bits", "group", "symmetric", "search", "budget_bpw", "body_bpw_limit",
+                           "norms", "allocation", "calibration"})
     if (run.is_object() && run.contains(name)) recipe[name] = run[name];
   std::string s = "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\"><title>slm quantize: " + Cell(Part(run, "file"), "path") +
                   "</title>\n<style>" + kStyle + "</style>\n<h1>" + Cell(Part(run, "file"), "path") + "</h1>\n";

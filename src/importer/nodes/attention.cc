@@ -8,12 +8,6 @@
 
 namespace slm::importer {
 
-using graph::AttrKey;
-using graph::kNoValue;
-using graph::Op;
-using graph::ValueId;
-using AxisKind = Axis::Kind;
-
 Result<ValueId> EmitAttention(const Call& c, const AttentionParts& a) {
   Walk& w = c.w;
   const auto at = static_cast<size_t>(a.layer);

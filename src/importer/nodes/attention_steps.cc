@@ -7,7 +7,6 @@
 
 namespace slm::importer {
 
-using AxisKind = Axis::Kind;
 using reference::Array;
 
 bool Hides(double added) { return added <= -1e4; }  // the smallest f16, the smallest f32, -inf, -10000

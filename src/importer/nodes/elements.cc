@@ -8,10 +8,6 @@
 namespace slm::importer {
 namespace {
 
-using graph::AttrKey;
-using graph::Op;
-using graph::ValueId;
-
 ValuePtr Scaled(const Call& c, const Value& v, double factor) {
   auto out = std::make_shared<Value>(v);
   out->name = c.out();

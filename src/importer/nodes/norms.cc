@@ -5,12 +5,6 @@
 
 namespace slm::importer {
 
-using graph::AttrKey;
-using graph::kNoValue;
-using graph::Op;
-using graph::ValueId;
-using AxisKind = Axis::Kind;
-
 Result<ValuePtr> Norm(const Call& c, const ValuePtr& x, Value& weight, float eps, const std::string& name) {
   const ValuePtr rows = Emitter::AsRows(x);
   if (!rows || rows->axes.empty()) return c.Refuse("a norm of something that is no row of numbers a token");

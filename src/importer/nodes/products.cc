@@ -8,9 +8,6 @@
 namespace slm::importer {
 namespace {
 
-using graph::Op;
-using graph::ValueId;
-
 // Rows times the matrix `w` [N, K].
 Result<ValuePtr> Product(const Call& c, const ValuePtr& x, const model::Tensor* w) {
   const ValuePtr rows = Emitter::AsRows(x);

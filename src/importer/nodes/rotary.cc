@@ -5,10 +5,6 @@
 
 namespace slm::importer {
 
-using graph::AttrKey;
-using graph::Op;
-using graph::ValueId;
-using AxisKind = Axis::Kind;
 using reference::Array;
 
 ValueId EmitRotation(const Call& c, ValueId x, const RopeTable& t, int64_t heads, int64_t width, Pairs pairs) {

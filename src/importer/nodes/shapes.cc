@@ -10,8 +10,6 @@ namespace {
 
 constexpr int64_t kMostExtent = int64_t{1} << 40;  // values of a tensor whose shape is worked out
 
-using AxisKind = Axis::Kind;
-
 Result<Values> WithAxes(const Value& v, Axes axes) {
   auto out = std::make_shared<Value>(v);
   out->axes = std::move(axes);
