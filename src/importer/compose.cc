@@ -8,6 +8,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <string_view>
 
 #include "importer/decoder.h"
 #include "importer/flatten.h"
@@ -18,10 +19,12 @@ namespace {
 
 using model::Quoted;
 
-constexpr size_t kMostNodes = size_t{1} << 17;  // as of one graph
+constexpr size_t kMostNodes = size_t{1} << 17;   // as of one graph
+constexpr size_t kSmallBytes = size_t{1} << 16;  // of tensors that are looked up by what they hold
 
 Error Corrupt(std::string message) {
-  return Error(Code::kCorrupt, std::move(message), "genai_config.json and its graphs do not fit each other: export or fetch the folder again");
+  return Error(Code::kCorrupt, std::move(message),
+               "genai_config.json and its graphs do not fit each other: export or fetch the folder again");
 }
 Error Unsupported(std::string message, const char* hint) { return Error(Code::kUnsupported, std::move(message), hint); }
 
@@ -82,7 +85,8 @@ class Composer {
     SLM_ASSIGN_OR_RETURN(const std::shared_ptr<onnx::Model> flat, Flatten(part.model));
     if (!flat->graph.sparse_initializers.empty()) return Unsupported("sparse weights", "export the model in another form");
     n_nodes_ += flat->graph.nodes.size();
-    if (n_nodes_ > kMostNodes) return Error(Code::kLimit, fmt::format("more than {} nodes in all stages", kMostNodes), "use a smaller model");
+    if (n_nodes_ > kMostNodes)
+      return Error(Code::kLimit, fmt::format("more than {} nodes in all stages", kMostNodes), "use a smaller model");
     SLM_RETURN_IF_ERROR(Import(*flat));
     SLM_RETURN_IF_ERROR(FormOf(part.stage, flat->graph));
     const std::string prefix = model::PrintableUtf8(part.stage.name, 80) + "/";
@@ -106,7 +110,8 @@ class Composer {
     const auto add = [&](const std::string& name) -> Status {
       return name.empty() || all_.insert(name).second ? Ok() : Corrupt("two values are called " + Quoted(name));
     };
-    for (; n_checked_tensors_ < g.initializers.size(); ++n_checked_tensors_) SLM_RETURN_IF_ERROR(add(g.initializers[n_checked_tensors_].name));
+    for (; n_checked_tensors_ < g.initializers.size(); ++n_checked_tensors_)
+      SLM_RETURN_IF_ERROR(add(g.initializers[n_checked_tensors_].name));
     for (; n_checked_nodes_ < g.nodes.size(); ++n_checked_nodes_)
       for (const std::string& name : g.nodes[n_checked_nodes_].outputs) SLM_RETURN_IF_ERROR(add(name));
     return Ok();
@@ -144,8 +149,9 @@ class Composer {
       const auto& shape = v->type.shape;
       const int64_t tokens = shape.size() == 2 || shape.size() == 3 ? shape[1].value : -1;
       if (tokens > 1 || tokens == 0)
-        return Unsupported(fmt::format("its input {} is for {} tokens; graphs for one token, or for any number, are taken", Quoted(name), tokens),
-                           "name a folder whose stages of token generation take one token");
+        return Unsupported(
+            fmt::format("its input {} is for {} tokens; graphs for one token, or for any number, are taken", Quoted(name), tokens),
+            "name a folder whose stages of token generation take one token");
       if (tokens == 1) out_.form = CallForm::kOneToken;
     }
     return Ok();
@@ -168,9 +174,10 @@ class Composer {
         SLM_RETURN_IF_ERROR(DecoderInput(v));
         Connect(v.name, prefix + v.name);
       } else if (const std::string later = MadeLater(at, v.name); !later.empty()) {
-        return Unsupported(fmt::format("its input {} is made by stage {}, which runs later: a cycle, or a value of the call before",
-                                       Quoted(v.name), Quoted(later)),
-                           "run it with ONNX Runtime GenAI");
+        return Unsupported(
+            fmt::format("its input {} is made by stage {}, which does not run before it: a cycle, or a value of the call before",
+                        Quoted(v.name), Quoted(later)),
+            "run it with ONNX Runtime GenAI");
       } else if (!defaults.contains(v.name)) {
         return Corrupt("its input " + Quoted(v.name) + " is made by no stage, and is none of a decoder's");
       }
@@ -202,7 +209,8 @@ class Composer {
     onnx::Graph& to = out_.model->graph;
     for (const std::string& name : s.outputs) {
       if (!Find(g.outputs, name)) return Corrupt("the graph has no output " + Quoted(name));
-      if (IsInput(names_, name)) return Unsupported("its output " + Quoted(name) + " is called as an input of the decoder", "export it otherwise");
+      if (IsInput(names_, name))
+        return Unsupported("its output " + Quoted(name) + " is called as an input of the decoder", "export it otherwise");
       if (std::find(s.inputs.begin(), s.inputs.end(), name) != s.inputs.end())
         return Corrupt("an input and an output are called " + Quoted(name) + ": the runtime forgets it before the stage runs");
       if (!IsOutput(names_, name)) continue;
@@ -222,7 +230,8 @@ class Composer {
     return {};
   }
 
-  // Stages may name the same places of a file of weights, which each has mapped for itself: then all get those of the first.
+  // Stages may name the same places of a file of weights, which each has mapped for itself: then all get those of the first. Small tensors
+  // that stand in the messages are compared: a head that shares its embedding's codes has their scales there.
   void SameBytes(const onnx::Model& m, std::vector<onnx::Tensor>& tensors) {
     std::map<int, const std::byte*> moved;  // by file of `m`
     for (size_t k = 0; k < m.external_files.size() && k < m.maps.size(); ++k) {
@@ -230,6 +239,10 @@ class Composer {
       if (!is_new && at->second.size() == m.maps[k].bytes().size()) moved[static_cast<int>(k)] = at->second.data();
     }
     for (onnx::Tensor& t : tensors) {
+      if (t.external_file < 0 && !t.data.empty() && t.data.size() <= kSmallBytes) {
+        const std::string_view bytes(reinterpret_cast<const char*>(t.data.data()), t.data.size());
+        t.data = std::as_bytes(std::span<const char>(*small_.insert(bytes).first));
+      }
       const auto to = moved.find(t.external_file);
       if (to == moved.end()) continue;
       const auto offset = t.data.data() - m.maps[static_cast<size_t>(t.external_file)].bytes().data();
@@ -252,6 +265,7 @@ class Composer {
   Composed out_;
   std::map<std::string, std::string> known_;  // what a value that is passed on is called in the graph
   std::map<std::string, std::span<const std::byte>> mapped_;
+  std::set<std::string_view> small_;
   std::set<std::string> files_, all_;
   size_t n_nodes_ = 0, n_checked_nodes_ = 0, n_checked_tensors_ = 0;
   std::vector<std::shared_ptr<const onnx::Model>> kept_;
@@ -265,8 +279,9 @@ Status RefuseCompiled(const onnx::Model& m) {
   if (n == m.graph.nodes.end()) return Ok();
   const onnx::Attribute* source = n->Find("source");
   const std::string whose = source && source->strings.size() == 1 ? " by " + Quoted(source->strings[0]) : "";
-  return Unsupported(fmt::format("node {} (EPContext) is a graph compiled{} for a device, which own kernels cannot read", Quoted(n->name), whose),
-                     "name the folder before it was compiled, or run it with ONNX Runtime and that provider (--device)");
+  return Unsupported(
+      fmt::format("node {} (EPContext) is a graph compiled{} for a device, which own kernels cannot read", Quoted(n->name), whose),
+      "name the folder before it was compiled, or run it with ONNX Runtime and that provider (--device)");
 }
 
 Result<Composed> Compose(const std::vector<StageGraph>& stages, const onnx::GenAiNames& names) { return Composer(stages, names).Run(); }

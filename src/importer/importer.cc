@@ -247,8 +247,7 @@ bool IsOnnxModel(const std::string& path) {
 Result<std::string> GraphFile(const std::string& path) {
   if (path.ends_with(".onnx")) return path;
   SLM_ASSIGN_OR_RETURN(Source s, Find(path));
-  if (s.file.empty())
-    return Error(Code::kUnsupported, path + ": a model of several graphs", "name one of its .onnx files");
+  if (s.file.empty()) return Error(Code::kUnsupported, path + ": a model of several graphs", "name one of its .onnx files");
   return std::move(s.file);
 }
 

@@ -19,7 +19,7 @@ using onnx::StaticElement;
 using onnx::StaticGraphInput;
 using Names = std::vector<std::string>;
 
-constexpr float kHidden = -1e9F;   // of a mask
+constexpr float kHidden = -1e9F;     // of a mask
 constexpr double kLeastHidden = 20;  // by how much a quantized mask lowers a score at least: a weight of 2e-9
 
 std::string PastName(const char* kind, int layer) { return fmt::format("past_{}.{}", kind, layer); }
@@ -98,7 +98,11 @@ struct Encoding {
 class Stages {
  public:
   Stages(const onnx::StaticFolder& f, onnx::Model m)
-      : f_(f), m_(f.manifest), decode_(std::make_shared<onnx::Model>(std::move(m))), host_("host", decode_->opsets), cache_("cache", decode_->opsets) {}
+      : f_(f),
+        m_(f.manifest),
+        decode_(std::make_shared<onnx::Model>(std::move(m))),
+        host_("host", decode_->opsets),
+        cache_("cache", decode_->opsets) {}
 
   Result<std::vector<StageGraph>> Build() {
     Feed();
@@ -144,7 +148,8 @@ class Stages {
     const bool has_zero = n.inputs.size() > 2 && !n.inputs[2].empty();
     if (!scale || scale->type != ElementType::kFloat || scale->n_values() != 1 ||
         (has_zero && (!zero || zero->n_values() != 1 || (zero->type != ElementType::kUint16 && zero->type != ElementType::kInt16))))
-      return Error(Code::kUnsupported, "node " + Quoted(n.name) + ": one f32 scale and one 16-bit zero point are read", "export the folder again");
+      return Error(Code::kUnsupported, "node " + Quoted(n.name) + ": one f32 scale and one 16-bit zero point are read",
+                   "export the folder again");
     Encoding e;
     std::memcpy(&e.scale, scale->data.data(), sizeof e.scale);
     if (zero) e.zero = CodeAt(zero->data, 0, zero->type == ElementType::kInt16);
@@ -167,7 +172,8 @@ class Stages {
     for (onnx::Node& n : decode_->graph.nodes) {
       if (std::find(n.inputs.begin(), n.inputs.end(), name) == n.inputs.end()) continue;
       if (n.op_type != "DequantizeLinear" || n.inputs[0] != name || ++n_readers > 1)
-        return Error(Code::kUnsupported, "input " + Quoted(name) + " is read otherwise than by one DequantizeLinear", "export the folder again");
+        return Error(Code::kUnsupported, "input " + Quoted(name) + " is read otherwise than by one DequantizeLinear",
+                     "export the folder again");
       SLM_ASSIGN_OR_RETURN(e, EncodingOf(n));
       n.op_type = "Identity";
       n.inputs = {name};
@@ -199,7 +205,8 @@ class Stages {
     const bool codes = m_.input_type != StaticElement::kF32;
     const auto value = [&](double element) { return codes ? e.Value(static_cast<int32_t>(element)) : element; };
     if (value(input.allowed) != 0 || value(input.masked) > -kLeastHidden)
-      return Error(Code::kUnsupported, fmt::format("{}: a mask of {} and {}", Quoted(input.name), value(input.allowed), value(input.masked)),
+      return Error(Code::kUnsupported,
+                   fmt::format("{}: a mask of {} and {}", Quoted(input.name), value(input.allowed), value(input.masked)),
                    "0 and a number far below are read");
     std::string seen = "before";
     if (input.window > 0) {
@@ -242,7 +249,8 @@ class Stages {
     back.outputs = {back.name};
     back.op_type = "Identity", back.inputs = {entry};
     if (m_.cache_type != StaticElement::kF32) {
-      if (made->op_type != "QuantizeLinear" || made->inputs.size() < 2) return Lacks("output " + Quoted(entry) + " is made by no QuantizeLinear");
+      if (made->op_type != "QuantizeLinear" || made->inputs.size() < 2)
+        return Lacks("output " + Quoted(entry) + " is made by no QuantizeLinear");
       back.op_type = "DequantizeLinear", back.inputs = made->inputs;
       back.inputs[0] = entry;
     }
@@ -263,7 +271,8 @@ class Stages {
 Result<std::vector<StageGraph>> StagesOf(const onnx::StaticFolder& f) {
   const onnx::StaticGraphFile& decode = f.manifest.graphs.back();
   if (decode.tokens != 1)
-    return Error(Code::kUnsupported, fmt::format("{}: {}: a graph for {} tokens; own kernels take one for one token", f.path, decode.name, decode.tokens),
+    return Error(Code::kUnsupported,
+                 fmt::format("{}: {}: a graph for {} tokens; own kernels take one for one token", f.path, decode.name, decode.tokens),
                  "export it with --decode-tokens 1, or run it with ONNX Runtime: leave out --backend cpu");
   SLM_ASSIGN_OR_RETURN(onnx::Model m, onnx::ReadModel(f.path + "/" + decode.name));
   auto stages = Stages(f, std::move(m)).Build();

@@ -37,7 +37,8 @@ struct Choice {
 
 struct Walk {
   // `m`: flattened; a branch takes the place of its If on the way.
-  Walk(const std::shared_ptr<onnx::Model>& m, int64_t longest, CallForm form) : onnx(*m), form(form), calls(m, longest, form) {}
+  Walk(const std::shared_ptr<onnx::Model>& m, int64_t longest, CallForm calls_for)
+      : onnx(*m), form(calls_for), calls(m, longest, calls_for) {}
 
   onnx::Model& onnx;
   const CallForm form;

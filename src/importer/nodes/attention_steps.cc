@@ -13,8 +13,8 @@ bool Hides(double added) { return added <= -1e4; }  // the smallest f16, the sma
 
 namespace {
 
-// A row as heads and width, where the axis of the one token is one of those of one value: [1, H, 1, D], or [1, Hkv, Hq / Hkv, D], whose heads
-// are the rows of the key head that they share.
+// A row as heads and width, where the axis of the one token is one of those of one value: [1, H, 1, D], or [1, Hkv, Hq / Hkv, D], whose
+// heads are the rows of the key head that they share.
 Result<HeadAxes> HeadsOfToken(const Call& c, const Axes& axes) {
   const Error cannot = c.Refuse("attention over values of one token that are not [heads, 1, width] or [heads, queries of a head, width]");
   const Axes all = WithoutOnes(axes);

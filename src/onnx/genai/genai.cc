@@ -147,7 +147,8 @@ bool OnlyPipeline(const GenAiConfig& config) {
   const auto is_stage = [&](const GenAiFile& f) {
     return std::any_of(config.stages.begin(), config.stages.end(), [&](const GenAiStage& s) { return s.file == f.name; });
   };
-  return !config.stages.empty() && config.files.front().role != "decoder" && std::all_of(config.files.begin(), config.files.end(), is_stage);
+  return !config.stages.empty() && config.files.front().role != "decoder" &&
+         std::all_of(config.files.begin(), config.files.end(), is_stage);
 }
 
 Result<GenAiConfig> ParseGenAiConfig(std::string_view text) {
