@@ -9,6 +9,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/splitmix64.h"
 #include "checks.h"
 #include "fetch/digest.h"
 #include "open_model.h"
@@ -20,24 +21,11 @@ namespace {
 using nlohmann::ordered_json;
 using Tokens = std::vector<int32_t>;
 
-// SplitMix64 (Steele, Lea and Flood 2014): the same draws with every library.
-class Draws {
- public:
-  explicit Draws(uint64_t seed) : state_(seed) {}
-  uint64_t Next() {
-    uint64_t z = state_ += 0x9e3779b97f4a7c15u;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return z ^ z >> 31;
-  }
-  template <class T>
-  void Shuffle(std::vector<T>* v) {
-    for (size_t i = v->size(); i > 1; --i) std::swap((*v)[i - 1], (*v)[Next() % i]);
-  }
-
- private:
-  uint64_t state_;
-};
+// The same order with every library, which std::shuffle does not promise.
+template <class T>
+void Shuffle(SplitMix64& draws, std::vector<T>* v) {
+  for (size_t i = v->size(); i > 1; --i) std::swap((*v)[i - 1], (*v)[draws.Next() % i]);
+}
 
 class Reader {
  public:
@@ -104,13 +92,13 @@ class Reader {
 };
 
 // Cuts `all` into sequences of `length` tokens and draws `sequences` of them at most.
-std::vector<Tokens> Cut(const Tokens& all, const Tokens& prefix, int length, int sequences, Draws* draws) {
+std::vector<Tokens> Cut(const Tokens& all, const Tokens& prefix, int length, int sequences, SplitMix64& draws) {
   constexpr size_t kShortest = 16;
   const size_t body = static_cast<size_t>(length) - std::min(prefix.size(), static_cast<size_t>(length) - 1);
   std::vector<size_t> starts;
   for (size_t at = 0; at + std::min(body, kShortest) <= all.size(); at += body) starts.push_back(at);
   if (starts.size() > 1 && all.size() - starts.back() < body) starts.pop_back();
-  draws->Shuffle(&starts);
+  Shuffle(draws, &starts);
   starts.resize(std::min(starts.size(), static_cast<size_t>(sequences)));
   std::vector<Tokens> out;
   for (const size_t at : starts) {
@@ -153,18 +141,18 @@ Result<quant::CalibrationText> CalibrationFrom(std::string_view text, Calibratio
   out.source = name;
   out.seed = options.seed;
   out.sha256 = Sha256Of(text);
-  Draws draws(options.seed);
+  SplitMix64 draws(options.seed);
   Reader reader(m, tokenizer.value(), name);
   Tokens all;
   if (form == CalibrationForm::kText) {
     SLM_ASSIGN_OR_RETURN(all, reader.Plain(text));
   } else {
     SLM_ASSIGN_OR_RETURN(auto lines, reader.Lines(text));
-    draws.Shuffle(&lines);
+    Shuffle(draws, &lines);
     for (const Tokens& line : lines) all.insert(all.end(), line.begin(), line.end());
   }
   const auto prefix = tokenizer.value().prefix();
-  out.sequences = Cut(all, Tokens(prefix.begin(), prefix.end()), length, options.sequences, &draws);
+  out.sequences = Cut(all, Tokens(prefix.begin(), prefix.end()), length, options.sequences, draws);
   if (out.sequences.empty())
     return Error(Code::kInvalidArgument, fmt::format("{}: {} tokens are too few to calibrate on", name, all.size()), "give a longer text");
   return out;

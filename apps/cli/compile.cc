@@ -24,13 +24,13 @@ struct CompileOptions {
   bool accept_growth = false;
 };
 
-std::string CacheOf(const Io& io, const CompileOptions& o) { return o.cache.empty() ? io.store + "/contexts" : o.cache; }
+std::string CacheOf(const Io& io, const CompileOptions& o) { return o.cache.empty() ? io.store + "/" + kContexts : o.cache; }
 
 Result<int> Compile(Io& io, const CompileOptions& o) {
   const int64_t start_ns = NowNs();
   SLM_ASSIGN_OR_RETURN(const auto runtime, OpenOrtRuntime(o.ort, 1));
   SLM_ASSIGN_OR_RETURN(const backend::ort::Choice choice, OrtChoice(o.ort, o.device, Fallback::kAllowed));
-  SLM_ASSIGN_OR_RETURN(const Context c, CompiledContext(io, *runtime, o.model, choice, CacheOf(io, o)));
+  SLM_ASSIGN_OR_RETURN(const Context c, CompiledContext(io, *runtime, {.path = o.model, .choice = choice, .cache = CacheOf(io, o)}));
   if (!c.why.empty()) io.Note("made anew: " + c.why);
   if (io.json) {
     io.PrintJson({{"artifacts", c.artifacts},

@@ -15,7 +15,6 @@ namespace slm::cli {
 namespace {
 
 namespace ort = backend::ort;
-using nlohmann::json;
 using nlohmann::ordered_json;
 
 // What a row of compiled.json stands under: the provider and its options.
@@ -46,9 +45,8 @@ struct Outcome {
 // Not about the graph: the next one would fail as well.
 bool IsOfTheMachine(Code code) { return code == Code::kIo || code == Code::kUnavailable || code == Code::kLimit; }
 
-Status CompileGraph(Io& io, const ort::Runtime& runtime, const ort::Choice& choice, const StaticRequest& r,
-                    const onnx::StaticGraphFile& graph, Outcome& o) {
-  const auto made = CompiledContext(io, runtime, r.folder + "/" + graph.name, choice, r.cache);
+Status CompileGraph(Io& io, const ort::Runtime& runtime, const ContextRequest& r, const onnx::StaticGraphFile& graph, Outcome& o) {
+  const auto made = CompiledContext(io, runtime, r);
   if (io.cancelled()) return Error(Code::kCancelled, "interrupted");
   if (!made.ok() && IsOfTheMachine(made.error().code())) return made.error();
   if (!made.ok()) {
@@ -77,15 +75,19 @@ Status CompileGraph(Io& io, const ort::Runtime& runtime, const ort::Choice& choi
 Result<int> CompileStatic(Io& io, const StaticRequest& r) {
   const int64_t start_ns = NowNs();
   SLM_ASSIGN_OR_RETURN(const onnx::StaticFolder folder, onnx::ReadStaticFolder(r.folder));
-  SLM_RETURN_IF_ERROR(CheckSums(folder));
+  SLM_ASSIGN_OR_RETURN(const KnownSums sums, CheckSums(folder));
   const std::string place = r.folder + "/" + kCompiledFile;
-  SLM_ASSIGN_OR_RETURN(const json before, ReadCompiled(place));
+  if (const auto listed = ReadCompiled(place); !listed.ok()) return listed.error();  // before an hour of compiling
   SLM_ASSIGN_OR_RETURN(const auto runtime, OpenOrtRuntime(r.ort, 1));
   SLM_ASSIGN_OR_RETURN(const ort::Choice choice, StaticChoice(r.ort, r.device, Fallback::kAllowed));
   SLM_ASSIGN_OR_RETURN(const ort::Provider provider, FirstProvider(*runtime, choice));
   Outcome o;
-  for (const onnx::StaticGraphFile& graph : folder.manifest.graphs) SLM_RETURN_IF_ERROR(CompileGraph(io, *runtime, choice, r, graph, o));
-  if (!o.listed.empty()) SLM_RETURN_IF_ERROR(WriteCompiled(place, before, o.target, o.listed, io));
+  ContextRequest request{.path = "", .choice = choice, .cache = r.cache, .sums = sums};
+  for (const onnx::StaticGraphFile& graph : folder.manifest.graphs) {
+    request.path = r.folder + "/" + graph.name;
+    SLM_RETURN_IF_ERROR(CompileGraph(io, *runtime, request, graph, o));
+  }
+  if (!o.listed.empty()) SLM_RETURN_IF_ERROR(WriteCompiled(place, o.target, o.listed, io));
   for (const auto& row : o.refused) o.printed.push_back(row);
   if (io.json)
     io.PrintJson({{"provider", provider.name}, {"graphs", o.printed}, {"seconds", static_cast<double>(NowNs() - start_ns) / 1e9}});

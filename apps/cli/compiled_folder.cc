@@ -28,12 +28,13 @@ bool HasText(const json& j, const char* key) { return j.is_object() && j.contain
 
 std::string KeyOf(const ordered_json& origin) { return Sha256Of(Text(origin, -1)); }
 
-Result<ordered_json> SumsOf(const onnx::Model& m, const std::string& path, const KnownSums& known) {
+Result<ordered_json> SumsOf(const onnx::Model& m, const KnownSums& known) {
+  const fs::path path = m.path;
   const auto sum_of = [&](const std::string& name) -> Result<std::string> {
     if (const auto it = known.find(name); it != known.end()) return it->second;
-    return Sha256OfFile((fs::path(path).parent_path() / name).string());
+    return Sha256OfFile((path.parent_path() / name).string());
   };
-  SLM_ASSIGN_OR_RETURN(const std::string sum, sum_of(fs::path(path).filename().string()));
+  SLM_ASSIGN_OR_RETURN(const std::string sum, sum_of(path.filename().string()));
   ordered_json j = {{"schema", kSchema}, {"model_sha256", sum}, {"data", ordered_json::array()}};
   for (const onnx::ExternalFile& f : m.external_files) {
     SLM_ASSIGN_OR_RETURN(const std::string data, sum_of(f.name));

@@ -19,10 +19,11 @@ inline constexpr const char* kRecordFile = "record.json";
 // SHA-256 of a document, in hexadecimal: the name of a folder.
 std::string KeyOf(const nlohmann::ordered_json& origin);
 
-// {schema, model_sha256, data: [{name, sha256}]}: the bytes of an ONNX file at `path` and of its external data. Errors: kIo.
-// `known`: sums of files beside it that were compared with the files already, by name.
+// SHA-256 of files in one folder, by name, that were compared with the files already.
 using KnownSums = std::map<std::string, std::string>;
-Result<nlohmann::ordered_json> SumsOf(const onnx::Model& m, const std::string& path, const KnownSums& known = {});
+// {schema, model_sha256, data: [{name, sha256}]}: the bytes of the file that `m` was read from, and of its external data; what is not in
+// `known` is read. Errors: kIo.
+Result<nlohmann::ordered_json> SumsOf(const onnx::Model& m, const KnownSums& known = {});
 
 // What a record says otherwise than `here`, the values of an object apart: "another soc_model: \"57\", here it is \"60\"".
 std::vector<std::string> DifferencesOf(const nlohmann::ordered_json& here, const nlohmann::json& record);

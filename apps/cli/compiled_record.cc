@@ -45,7 +45,8 @@ json RowsIn(const json& record, const std::string& target) {
   return rows.is_array() ? rows : json::array();
 }
 
-Status WriteCompiled(const std::string& path, const json& before, const std::string& target, const ordered_json& rows, const Io& io) {
+Status WriteCompiled(const std::string& path, const std::string& target, const ordered_json& rows, const Io& io) {
+  SLM_ASSIGN_OR_RETURN(const json before, ReadCompiled(path));
   ordered_json all = before.is_object() ? ordered_json(before["targets"]) : ordered_json::object();
   ordered_json list = rows;
   for (const json& row : RowsIn(before, target)) {

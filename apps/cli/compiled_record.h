@@ -20,8 +20,8 @@ nlohmann::ordered_json RefusedRow(Io& io, const std::string& file, int tokens, c
 Result<nlohmann::json> ReadCompiled(const std::string& path);
 // Rows of a target, an array; empty when there is none.
 nlohmann::json RowsIn(const nlohmann::json& record, const std::string& target);
-// `before` with these rows for the target; a file that they do not name keeps its own. Errors: kIo.
-Status WriteCompiled(const std::string& path, const nlohmann::json& before, const std::string& target, const nlohmann::ordered_json& rows,
-                     const Io& io);
+// Writes the document that is there now with these rows for the target; a file that they do not name keeps its own, and so does what
+// another run wrote meanwhile. Errors: kCorrupt, kIo.
+Status WriteCompiled(const std::string& path, const std::string& target, const nlohmann::ordered_json& rows, const Io& io);
 
 }  // namespace slm::cli

@@ -106,10 +106,9 @@ Result<Context> Believe(const ort::Runtime& runtime, const ort::Choice& choice, 
   return c;
 }
 
-Status Compile(const Io& io, const ort::Runtime& runtime, const std::string& path, const ort::Choice& choice, ordered_json record,
-               const std::string& folder) {
+Status Compile(const Io& io, const ort::Runtime& runtime, const ContextRequest& r, ordered_json record, const std::string& folder) {
   SLM_ASSIGN_OR_RETURN(PartFolder part, NewFolder(folder));
-  SLM_RETURN_IF_ERROR(CompileContext(runtime, path, choice, part.File(kModel)));
+  SLM_RETURN_IF_ERROR(CompileContext(runtime, r.path, r.choice, part.File(kModel)));
   SLM_RETURN_IF_ERROR(AddFiles(part, record));
   SLM_ASSIGN_OR_RETURN(const onnx::Model m, onnx::ReadModel(part.File(kModel)));
   record["ep_compatibility_info"] = CompatibilityOf(m, record["provider"]);
@@ -119,10 +118,9 @@ Status Compile(const Io& io, const ort::Runtime& runtime, const std::string& pat
 
 }  // namespace
 
-Result<ordered_json> ContextOrigin(const ort::Runtime& runtime, const ort::Choice& choice, const onnx::Model& m, const std::string& path,
-                                   const KnownSums& known) {
+Result<ordered_json> ContextOrigin(const ort::Runtime& runtime, const ort::Choice& choice, const onnx::Model& m, const KnownSums& known) {
   SLM_ASSIGN_OR_RETURN(const ordered_json makers, Makers(runtime, choice));
-  SLM_ASSIGN_OR_RETURN(ordered_json j, SumsOf(m, path, known));
+  SLM_ASSIGN_OR_RETURN(ordered_json j, SumsOf(m, known));
   j.update(makers);
   std::map<std::string, std::string> options;  // of a key the last value, as the provider takes it
   for (const ort::ProviderOption& o : choice.options)
@@ -138,35 +136,28 @@ FoundContext FindContext(const ort::Runtime& runtime, const ort::Choice& choice,
     const std::string folder = cache + "/" + KeyOf(origin);
     if (std::error_code absent; !fs::exists(fs::symlink_status(folder, absent))) continue;
     auto there = Believe(runtime, choice, origin, folder);
-    if (there.ok()) {
-      found.model = there.value().model;
-      return found;
-    }
-    found.why.push_back(there.error().message());
+    if (there.ok()) return {there.Take(), ""};
+    if (found.why.empty()) found.why = there.error().message();
   }
   return found;
 }
 
-Result<Context> CompiledContext(const Io& io, const ort::Runtime& runtime, const std::string& path, const ort::Choice& choice,
-                                const std::string& cache) {
-  SLM_ASSIGN_OR_RETURN(const onnx::Model m, onnx::ReadModel(path));
-  SLM_RETURN_IF_ERROR(CheckContexts(m, runtime, choice));
-  SLM_ASSIGN_OR_RETURN(const ordered_json origin, ContextOrigin(runtime, choice, m, path));
-  const std::string folder = cache + "/" + KeyOf(origin);
-  std::error_code absent;
-  std::string why;
-  if (fs::exists(fs::symlink_status(folder, absent))) {
-    auto there = Believe(runtime, choice, origin, folder);
-    if (there.ok()) {
-      there.value().cached = true;
-      return there;
-    }
-    why = there.error().message();
+Result<Context> CompiledContext(const Io& io, const ort::Runtime& runtime, const ContextRequest& r) {
+  SLM_ASSIGN_OR_RETURN(const onnx::Model m, onnx::ReadModel(r.path));
+  SLM_RETURN_IF_ERROR(CheckContexts(m, runtime, r.choice));
+  SLM_ASSIGN_OR_RETURN(const ordered_json origin, ContextOrigin(runtime, r.choice, m, r.sums));
+  FoundContext found = FindContext(runtime, r.choice, origin, {r.cache});
+  if (found.context) {
+    found.context->cached = true;
+    return *std::move(found.context);
   }
-  SLM_RETURN_IF_ERROR(Compile(io, runtime, path, choice, origin, folder));
-  SLM_ASSIGN_OR_RETURN(Context made, Believe(runtime, choice, origin, folder));
-  made.why = why;
-  return made;
+  const std::string folder = r.cache + "/" + KeyOf(origin);
+  const Status compiled = Compile(io, runtime, r, origin, folder);
+  auto there = Believe(runtime, r.choice, origin, folder);  // after a failure, too: another slm may have made it meanwhile
+  if (!there.ok()) return compiled.ok() ? there.error() : compiled.error();
+  there.value().cached = !compiled.ok();
+  there.value().why = found.why;
+  return there;
 }
 
 Status CheckContexts(const onnx::Model& m, const ort::Runtime& runtime, const ort::Choice& choice) {

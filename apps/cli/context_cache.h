@@ -6,6 +6,7 @@
 #pragma once
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,8 @@
 #include "verb.h"
 
 namespace slm::cli {
+
+inline constexpr const char* kContexts = "contexts";  // folder of compiled graphs: in the store, and beside static graphs
 
 struct Context {
   std::string model;                   // path of the compiled ONNX file
@@ -29,20 +32,25 @@ struct Context {
 // Everything that a compiled graph depends on and that is known before it is made: bytes of the model and its external data, provider with
 // version and library, options, version of the runtime. Errors: kUnavailable (no such provider), kIo.
 Result<nlohmann::ordered_json> ContextOrigin(const backend::ort::Runtime& runtime, const backend::ort::Choice& choice, const onnx::Model& m,
-                                             const std::string& path, const KnownSums& known = {});
+                                             const KnownSums& known);
 
 // The compiled form of that origin in the first of the cache folders that has a sound one. Nothing is made.
 struct FoundContext {
-  std::string model;             // path of the compiled ONNX file; empty: none is used
-  std::vector<std::string> why;  // of each that lies there and is not used
+  std::optional<Context> context;
+  std::string why;  // of the first that lies there and is not used
 };
 FoundContext FindContext(const backend::ort::Runtime& runtime, const backend::ort::Choice& choice, const nlohmann::ordered_json& origin,
                          const std::vector<std::string>& caches);
 
-// The compiled form of the ONNX file at `path`, from the cache folder or made now. Its key is the origin. Errors: kUnavailable (no such
-// provider), kUnsupported, kIo.
-Result<Context> CompiledContext(const Io& io, const backend::ort::Runtime& runtime, const std::string& path,
-                                const backend::ort::Choice& choice, const std::string& cache);
+// The compiled form of the ONNX file at `path`, from the folder `cache` or made now. Its key is the origin. Errors: kUnavailable (no such
+// provider, or another slm is making it), kUnsupported, kIo.
+struct ContextRequest {
+  std::string path;
+  backend::ort::Choice choice;
+  std::string cache;
+  KnownSums sums = {};  // of files beside `path`, and its own
+};
+Result<Context> CompiledContext(const Io& io, const backend::ort::Runtime& runtime, const ContextRequest& request);
 
 // May this ONNX file be given to the runtime? Files without EPContext nodes may. Errors: kCorrupt (no record, or bytes that differ from
 // it), kUnsupported (the provider refuses it on this device).

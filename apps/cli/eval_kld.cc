@@ -35,8 +35,8 @@ Status CheckSameVocabulary(const OpenedModel& m, const OpenedModel& b, const Eva
 }
 
 // The base gets what the model left of the memory budget.
-Result<OpenOptions> OptionsOfBase(const EvalOptions& o, const OpenedModel& m) {
-  OpenOptions base = OpenBase(o, OpenForWindows(o, kRows));
+Result<OpenOptions> OptionsOfBase(const Io& io, const EvalOptions& o, const OpenedModel& m) {
+  OpenOptions base = OpenBase(io, o, OpenForWindows(o, kRows));
   base.float_weights = o.base_weights;
   SLM_ASSIGN_OR_RETURN(base.memory, MemoryLeft(base, m));
   return base;
@@ -93,7 +93,7 @@ std::string ToText(const eval::Divergence& d) {
 Result<DivergenceRun> RunDivergence(Io& io, const EvalOptions& o, std::string_view text) {
   SLM_ASSIGN_OR_RETURN(const OpenedModel m, OpenModel(io, OpenForWindows(o, kRows)));
   DivergenceRun run;
-  SLM_ASSIGN_OR_RETURN(run.base, OptionsOfBase(o, m));
+  SLM_ASSIGN_OR_RETURN(run.base, OptionsOfBase(io, o, m));
   SLM_ASSIGN_OR_RETURN(const OpenedModel b, OpenModel(io, run.base));
   SLM_RETURN_IF_ERROR(CheckSameVocabulary(m, b, o));
   SLM_ASSIGN_OR_RETURN(run.bos, BeginTokenOfBoth(m, b, o));

@@ -93,8 +93,9 @@ struct TaskFile {
 // Errors: OpenText's, kCorrupt (not gzip), kLimit (more than 256 MiB unpacked).
 Result<TaskFile> OpenTaskFile(const std::string& path, const char* option);
 
-// The base's own options: everything as the model's but the path, --base-compute and --base-device.
-OpenOptions OpenBase(const EvalOptions& options, OpenOptions model);
+// The base's own options: everything as the model's but the path, --base-compute and --base-device. Own kernels leave ONNX Runtime's
+// options to the model.
+OpenOptions OpenBase(const Io& io, const EvalOptions& options, OpenOptions model);
 
 // The measures kld and tasks; of tasks, those that a model answers by writing.
 Result<int> EvalProblems(Io& io, const EvalOptions& options, const TaskFile& file);

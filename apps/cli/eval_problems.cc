@@ -234,7 +234,7 @@ Result<int> EvalProblems(Io& io, const EvalOptions& o, const TaskFile& file) {
   j.update(mine.json);
   std::string text = mine.text;
   if (!o.base.empty()) {
-    const OpenOptions base = OpenBase(o, o.open);
+    const OpenOptions base = OpenBase(io, o, o.open);
     SLM_ASSIGN_OR_RETURN(const Answers b, AnswerAll(io, o, base, problems));
     const Summary its = Summarise(b, kind);
     const Flips flips = FlipsOf(m.Right(), b.Right());

@@ -6,6 +6,7 @@
 
 #include "eval/tasks.h"
 #include "eval_options.h"
+#include "open_ort.h"
 #include "output_file.h"
 #include "store.h"
 
@@ -92,11 +93,12 @@ std::string FlipsText(const char* name, const Flips& f) {
   return fmt::format("{:<26} {:.2f} %  ({} lost, {} gained)\n", name, 100 * f.share(), f.lost, f.gained);
 }
 
-OpenOptions OpenBase(const EvalOptions& o, OpenOptions model) {
+OpenOptions OpenBase(const Io& io, const EvalOptions& o, OpenOptions model) {
   model.model = o.base;
   if (!o.base_compute.empty()) model.compute = o.base_compute;
   if (!o.base_device.empty()) model.device = o.base_device;
   model.prefill_model = model.prefill_device = model.decode_device = "";  // of MODEL: the base is one back end
+  if (const auto path = ResolveModel(io, o.base); path.ok() && !TakesOrt(model, path.value())) model.ort = {};
   return model;
 }
 
@@ -172,7 +174,7 @@ Result<int> EvalTasks(Io& io, const EvalOptions& o) {
   ordered_json j = {{"items", questions.size()}, {"acc", ShareJson(Accuracy(m.plain))}, {"acc_norm", ShareJson(Accuracy(m.normalised))}};
   std::string text = ShareText("accuracy", Accuracy(m.plain)) + ShareText("accuracy, by length", Accuracy(m.normalised));
   if (!o.base.empty()) {  // one model after the other: only what was answered is kept
-    const OpenOptions base = OpenBase(o, open);
+    const OpenOptions base = OpenBase(io, o, open);
     SLM_ASSIGN_OR_RETURN(const Answers b, AnswerAll(io, o, base, questions));
     const Flips plain = FlipsOf(m.plain, b.plain), normalised = FlipsOf(m.normalised, b.normalised);
     j["base"] = {{"model", o.base},

@@ -30,7 +30,7 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr int kUsualContext = 2048;
-constexpr const char* kHostFile = "host.safetensors";
+constexpr const char* kGenAiFile = "genai_config.json";
 
 // Of a name of kQdqWeights other than f32.
 quant::StaticRecipe RecipeOf(const std::string& weights) {
@@ -182,17 +182,17 @@ class QdqExport {
 
   // Both graphs name the same places of one file: their large initializers are the same, in the same order.
   Status WriteGraphs(const exporter::StaticModel& built, const PartFolder& part) {
-    const onnx::WriteOptions options{.data_name = "weights.bin"};
+    const onnx::WriteOptions options{.data_name = kWeightsFile};
     uint64_t first = 0, second = 0;
-    SLM_RETURN_IF_ERROR(WriteFile("weights.bin", part, [&](const onnx::ByteSink& weights) {
-      return WriteFile("prefill.onnx", part, [&](const onnx::ByteSink& message) {
+    SLM_RETURN_IF_ERROR(WriteFile(kWeightsFile, part, [&](const onnx::ByteSink& weights) {
+      return WriteFile(exporter::kPrefillFile, part, [&](const onnx::ByteSink& message) {
         return onnx::WriteModel(built.prefill, options, message, [&](std::span<const std::byte> b) {
           first += b.size();
           return weights(b);
         });
       });
     }));
-    SLM_RETURN_IF_ERROR(WriteFile("decode.onnx", part, [&](const onnx::ByteSink& message) {
+    SLM_RETURN_IF_ERROR(WriteFile(exporter::kDecodeFile, part, [&](const onnx::ByteSink& message) {
       return onnx::WriteModel(built.decode, options, message, [&](std::span<const std::byte> b) {
         second += b.size();
         return Ok();
@@ -234,13 +234,13 @@ class QdqExport {
       SLM_RETURN_IF_ERROR(
           WriteFile(entry.first, part, [&](const onnx::ByteSink& sink) { return onnx::WriteModel(model, options, sink, none); }));
     }
-    return WriteTextFile(part.File("genai_config.json"), made.config, io_);  // without a sum: it is there to be edited
+    return WriteTextFile(part.File(kGenAiFile), made.config, io_);  // without a sum: it is there to be edited
   }
 
   void Report(const exporter::StaticModel& built, const TokenizerFiles& tokenizer) const {
     ordered_json names = {"manifest.json"};
     for (const auto& [name, sum] : manifest_.files) names.push_back(name);
-    if (r_.decode == 1) names.push_back("genai_config.json");
+    if (r_.decode == 1) names.push_back(kGenAiFile);
     for (const auto& file : tokenizer.files) names.push_back(file.first);
     const uint64_t bytes = BytesOf(r_.out);
     const size_t nodes[] = {built.prefill.graph.nodes.size(), built.decode.graph.nodes.size()};

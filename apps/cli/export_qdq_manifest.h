@@ -12,6 +12,8 @@
 
 namespace slm::cli {
 
+inline constexpr const char *kWeightsFile = "weights.bin", *kHostFile = "host.safetensors";
+
 using FileDigests = std::vector<std::pair<std::string, std::string>>;  // name of a file, SHA-256 of its bytes
 
 struct QdqManifest {

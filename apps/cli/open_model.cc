@@ -246,8 +246,7 @@ Result<OpenedModel> OpenModel(const Io& io, const OpenOptions& o) {
   if (!o.ort.power.empty())
     return Error(Code::kInvalidArgument, "--power is of execution providers, and own kernels run " + o.model,
                  "leave it out, or choose a device of ONNX Runtime");
-  if (!o.ort.runtime.empty() || !o.ort.providers.empty() || !o.ort.options.empty())
-    io.err("slm: own kernels run " + o.model + ": --ort, --ep-library and --ep-option change nothing\n");
+  if (AnyLibrary(o.ort)) io.err("slm: own kernels run " + o.model + ": --ort, --ep-library and --ep-option change nothing\n");
   OpenedModel opened;
   SLM_ASSIGN_OR_RETURN(const LoadedDecoder loaded, LoadDecoder(path));
   opened.model = loaded.model;

@@ -120,8 +120,7 @@ Result<ort::OrtOptions> OrtOptionsOf(const OpenOptions& o, int own) {
 bool TakesOrt(const OpenOptions& o, const std::string& path) {
   if (onnx::IsStaticFolder(path)) return o.backend != "cpu";
   if (o.backend != "auto" || !importer::IsOnnxModel(path)) return o.backend == "ort";
-  const bool any_flag = !o.ort.runtime.empty() || !o.ort.providers.empty() || !o.ort.options.empty();
-  return any_flag || (o.device != "auto" && o.device != "cpu");
+  return AnyLibrary(o.ort) || (o.device != "auto" && o.device != "cpu");
 }
 
 Result<OpenedModel> OpenWithOrt(const Io& io, const std::string& path, const OpenOptions& o) {

@@ -100,7 +100,7 @@ Result<Described> Describe(const Io& io, const onnx::StaticFolder& f, const Know
       const DecodeCost cost = CostOf(graph);
       d.weights_bytes = cost.weights_bytes, d.bytes_per_token = cost.bytes_per_token, d.ops_per_token = cost.ops_per_token;
     }
-    out.contexts.push_back(FindGraphContext(io, runtime, choice, f, graph, sums));
+    out.contexts.push_back(FindGraphContext(io, runtime, choice, graph, sums));
     d.graphs.push_back({path, m.graphs[i].tokens, std::move(choice)});
   }
   return out;

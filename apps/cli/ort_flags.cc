@@ -35,6 +35,8 @@ void AddOrtFlags(CLI::App& app, OrtFlags& f) {
       ->group(group);
 }
 
+bool AnyLibrary(const OrtFlags& f) { return !f.runtime.empty() || !f.providers.empty() || !f.options.empty(); }
+
 std::vector<std::string> DeviceList(const std::string& device) {
   std::vector<std::string> out;
   const auto add = [&](const std::string& word) {

@@ -9,8 +9,11 @@
 
 namespace slm::cli {
 
-// Declares --ort, --ep-library and --ep-option.
+// Declares --ort, --ep-library, --ep-option and --power.
 void AddOrtFlags(CLI::App& app, OrtFlags& flags);
+
+// Was --ort, --ep-library or --ep-option given?
+bool AnyLibrary(const OrtFlags& flags);
 
 // The entries of --device, best first; "auto" stands for npu, gpu, cpu.
 std::vector<std::string> DeviceList(const std::string& device);

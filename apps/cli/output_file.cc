@@ -141,7 +141,7 @@ Error Interrupted(const std::string& path) { return Error(Code::kCancelled, "int
 
 Result<OutputFile> OpenOutput(const std::string& path, const Io& io) {
   auto created = OutputFile::Create(path);
-  if (!created.ok() && io.cancelled()) return Interrupted(path);  // opening a pipe waits for its reader
+  if (!created.ok() && io.cancelled()) return Interrupted(path);
   return created;
 }
 

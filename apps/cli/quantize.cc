@@ -222,6 +222,10 @@ Result<int> Quantize(const QuantizeOptions& o, Io& io) {
     if (calibration.sequences == 0) calibration.sequences = recipe.sequences;
     SLM_ASSIGN_OR_RETURN(text, ReadCalibration(io, *m, calibration));
   }
+  HeldOut held_out;
+  if (!o.gate.off) {
+    SLM_ASSIGN_OR_RETURN(held_out, OpenHeldOut(o.gate, *m, text ? text->sha256 : ""));
+  }
   if (recipe.rotate) {
     SLM_ASSIGN_OR_RETURN(m, RotatedGguf(*m, o.out, isa, ThreadsOr(o.n_threads), io));
   }
@@ -233,7 +237,11 @@ Result<int> Quantize(const QuantizeOptions& o, Io& io) {
                               .text = text ? &*text : nullptr,
                               .isa = isa,
                               .work = nullptr};
-  if (IsFolderFormat(o.to)) return QuantizeToFolder(*m, RequestOf(o, recipe, path), w, start, io);
+  if (IsFolderFormat(o.to)) {
+    FolderRequest request = RequestOf(o, recipe, path);
+    request.text = std::move(held_out);
+    return QuantizeToFolder(*m, request, w, start, io);
+  }
   const auto source = o.requantize ? quant::SourceTypes::kAny : quant::SourceTypes::kFloatOnly;
   SLM_ASSIGN_OR_RETURN(quant::Plan plan, quant::PlanTensors(*m, recipe, source));
   SLM_RETURN_IF_ERROR(CheckMemory(o, *m, plan, w));
@@ -245,10 +253,8 @@ Result<int> Quantize(const QuantizeOptions& o, Io& io) {
                   .plan = std::move(plan),
                   .options = w,
                   .calibration = text,
-                  .start_ns = start};
-  if (!o.gate.off) {
-    SLM_ASSIGN_OR_RETURN(run.text, OpenHeldOut(o.gate, text ? text->sha256 : ""));
-  }
+                  .start_ns = start,
+                  .text = std::move(held_out)};
   SLM_RETURN_IF_ERROR(WriteQuantized(run, io));
   const ordered_json result = ResultJson(run);
   if (!o.report.empty()) SLM_RETURN_IF_ERROR(WriteReport(io, {o.report, o.out, path, LabelOf(run), w.n_threads}, result));

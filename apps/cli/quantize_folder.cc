@@ -82,7 +82,6 @@ struct Run {
   const quant::FolderPlan& plan;
   const quant::WriteOptions& options;
   int64_t start_ns = 0;
-  HeldOut text = {};
   quant::FolderReport report = {};
   std::optional<Verdict> verdict = {};
   std::vector<std::string> notes = {};
@@ -114,7 +113,7 @@ Result<std::string> ConfigOf(const Run& run, const std::string& source) {
   if (!run.plan.lossless) own["recipe"] = run.plan.recipe.how.name;
   if (run.calibrated()) own["calibration"] = TextJson(*run.options.text);
   if (run.verdict && run.q.gate.max_kld) {
-    std::string mark = MarkOf(*run.verdict, run.text);
+    std::string mark = MarkOf(*run.verdict, run.q.text);
     mark.erase(mark.find_last_not_of(' ') + 1);
     own["gate"] = mark;
   }
@@ -138,7 +137,7 @@ Status WriteFiles(Run& run, PartFolder& part, Io& io) {
   SLM_RETURN_IF_ERROR(write_config());
   if (run.q.gate.off) return Ok();
   const JudgeTask task{part.path(), run.q.source, run.m.config.max_context, run.options.n_threads, run.q.memory};
-  SLM_ASSIGN_OR_RETURN(run.verdict, JudgeOutput(io, task, run.q.gate, run.text, &run.notes));
+  SLM_ASSIGN_OR_RETURN(run.verdict, JudgeOutput(io, task, run.q.gate, run.q.text, &run.notes));
   if (run.verdict && run.plan.spec.inputs == model::hf::PackedInputs::kStatic)
     run.notes.push_back(
         "the gate ran with activations as this machine's kernels round them, not with the static ranges; layers have the error with them");
@@ -174,7 +173,7 @@ ordered_json ResultJson(const Run& run) {
   j["bytes"] = run.report.bytes;
   j["seconds"] = static_cast<double>(NowNs() - run.start_ns) * 1e-9;
   j["peak_rss_bytes"] = memory.ok() ? ordered_json(memory.value().peak_rss_bytes) : ordered_json(nullptr);
-  j["gate"] = run.verdict ? VerdictJson(*run.verdict, run.text) : ordered_json(nullptr);
+  j["gate"] = run.verdict ? VerdictJson(*run.verdict, run.q.text) : ordered_json(nullptr);
   j["notes"] = run.plan.notes;
   for (const std::string& note : run.notes) j["notes"].push_back(note);
   j["tensors"] = ordered_json::array();
@@ -191,7 +190,7 @@ void PrintText(const Run& run, const ordered_json& j, Io& io) {
   const auto worst = std::max_element(r.tensors.begin(), r.tensors.end(), [](const auto& a, const auto& b) { return a.error < b.error; });
   if (!run.plan.lossless && worst != r.tensors.end())
     io.Note(fmt::format("largest relative error of a tensor: {:.4f} ({})", worst->error, worst->name));
-  if (run.verdict) io.Note(VerdictText(*run.verdict, run.text));
+  if (run.verdict) io.Note(VerdictText(*run.verdict, run.q.text));
 }
 
 }  // namespace
@@ -262,9 +261,6 @@ Result<int> QuantizeToFolder(const model::Model& m, const FolderRequest& q, cons
   if (plan.lossless) SLM_RETURN_IF_ERROR(CheckKept(q, plan));
   Run run{.q = q, .m = m, .plan = plan, .options = options, .start_ns = start_ns};
   SLM_RETURN_IF_ERROR(CheckMemory(run));
-  if (!q.gate.off) {
-    SLM_ASSIGN_OR_RETURN(run.text, OpenHeldOut(q.gate, options.text ? options.text->sha256 : ""));
-  }
   {
     SLM_ASSIGN_OR_RETURN(PartFolder part, PartFolder::Create(q.out));
     SLM_RETURN_IF_ERROR(WriteFiles(run, part, io));

@@ -23,6 +23,7 @@ struct FolderRequest {
   bool symmetric = false, requantize = false;
   quant::Recipe recipe;
   GateOptions gate;
+  HeldOut text = {};  // unless the gate is off
 };
 // Errors: kInvalidArgument (options that do not go together).
 Status CheckFolderRequest(const FolderRequest& request);

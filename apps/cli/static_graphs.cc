@@ -6,6 +6,7 @@
 
 #include "compiled_record.h"
 #include "context_cache.h"
+#include "exporter/qdq/qdq.h"
 #include "fetch/digest.h"
 #include "ort_flags.h"
 
@@ -39,13 +40,10 @@ std::string WhyNone(const json& record, const std::string& file, const ordered_j
 
 Result<ort::Choice> StaticChoice(const OrtFlags& flags, const std::string& device, Fallback fallback) {
   SLM_ASSIGN_OR_RETURN(ort::Choice choice, OrtChoice(flags, device, fallback));
-  const ort::ProviderOption wanted[] = {
-      // Inputs and outputs are integers already: what is around them belongs on the device too.
-      {"QNNExecutionProvider", "offload_graph_io_quantization", "0"},
-      // Blocks of 4 bits stay 4 bits.
-      {"QNNExecutionProvider", "enable_block_quant_weight_optimization", "1"},
-  };
-  choice.options.insert(choice.options.begin(), std::begin(wanted), std::end(wanted));
+  std::vector<ort::ProviderOption> options;
+  for (const exporter::QnnOption& o : exporter::kQnnOptions) options.push_back({"QNNExecutionProvider", o.key, o.value});
+  options.insert(options.end(), choice.options.begin(), choice.options.end());
+  choice.options = std::move(options);
   return choice;
 }
 
@@ -61,21 +59,17 @@ Result<KnownSums> CheckSums(const onnx::StaticFolder& f) {
   return sums;
 }
 
-GraphContext FindGraphContext(const Io& io, const ort::Runtime& runtime, const ort::Choice& choice, const onnx::StaticFolder& folder,
-                              const onnx::Model& graph, const KnownSums& sums) {
-  const auto origin = ContextOrigin(runtime, choice, graph, graph.path, sums);
+GraphContext FindGraphContext(const Io& io, const ort::Runtime& runtime, const ort::Choice& choice, const onnx::Model& graph,
+                              const KnownSums& sums) {
+  const auto origin = ContextOrigin(runtime, choice, graph, sums);
   if (!origin.ok()) return {};
-  const std::string file = std::filesystem::path(graph.path).filename().string();
-  FoundContext found = FindContext(runtime, choice, origin.value(), {folder.path + "/contexts", io.store + "/contexts"});
-  GraphContext out{file, found.model, ""};
-  if (!out.context.empty()) return out;
-  if (!found.why.empty()) {
-    out.why = found.why[0];
-    return out;
-  }
-  const auto record = ReadCompiled(folder.path + "/" + kCompiledFile);
-  out.why = record.ok() ? WhyNone(record.value(), file, origin.value()) : record.error().message();
-  return out;
+  const std::filesystem::path path = graph.path;
+  const std::string file = path.filename().string(), folder = path.parent_path().string();
+  const FoundContext found = FindContext(runtime, choice, origin.value(), {folder + "/" + kContexts, io.store + "/" + kContexts});
+  if (found.context) return {file, found.context->model, ""};
+  if (!found.why.empty()) return {file, "", found.why};
+  const auto record = ReadCompiled(folder + "/" + kCompiledFile);
+  return {file, "", record.ok() ? WhyNone(record.value(), file, origin.value()) : record.error().message()};
 }
 
 }  // namespace slm::cli

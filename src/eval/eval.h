@@ -25,6 +25,10 @@ struct WindowOptions {
   int32_t bos = -1;     // -1: none. kGptq puts it before each window as an unscored token when >= 0
 };
 
+// How many windows `n_tokens` make for a back end with this context, at least 1. Pure; any thread. Errors: kInvalidArgument (text shorter
+// than one window, a window below 2 tokens, kLlama: 4, context too short for a window and its begin token).
+Result<int> CountWindows(size_t n_tokens, int max_context, const WindowOptions& options);
+
 struct Perplexity {
   int64_t scored_tokens = 0;
   int windows = 0;
@@ -38,8 +42,7 @@ struct Perplexity {
 using PerplexityProgress = std::function<bool(int, int, const Perplexity&)>;
 
 // Perplexity of `tokens` [N] on a back end opened for LogitsOf::kAllTokens with a context of at least window + 1. The cache is
-// emptied. Log-probabilities in double. Errors: kInvalidArgument (text shorter than one window, a window below 2 tokens, kLlama: 4,
-// context too short), kCancelled, and what the back end says.
+// emptied. Log-probabilities in double. Errors: CountWindows', kCancelled, and what the back end says.
 Result<Perplexity> MeasurePerplexity(backend::Backend& backend, std::span<const int32_t> tokens, const WindowOptions& options,
                                      const PerplexityProgress& progress = {});
 

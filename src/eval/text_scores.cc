@@ -5,6 +5,8 @@
 #include <cmath>
 #include <map>
 
+#include "base/splitmix64.h"
+
 namespace slm::eval {
 namespace {
 
@@ -85,31 +87,17 @@ std::vector<std::string> RougeWords(std::string_view text) {
 
 double Harmonic(double precision, double recall) { return precision + recall > 0 ? 2 * precision * recall / (precision + recall) : 0; }
 
-// splitmix64 (Steele, Lea, Flood 2014).
-class Draw {
- public:
-  size_t Below(size_t n) {
-    uint64_t z = state_ += 0x9e3779b97f4a7c15u;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return static_cast<size_t>((z ^ (z >> 31)) % n);
-  }
-
- private:
-  uint64_t state_ = 7;
-};
-
 constexpr int kDraws = 1000;
 
 // f(indices) for each draw of n of n; the interval of its values.
 template <class F>
 Interval Bootstrap(size_t n, double mean, F f) {
   if (n == 0) return {};
-  Draw draw;
+  SplitMix64 draw(7);
   std::vector<size_t> indices(n);
   std::vector<double> values;
   for (int i = 0; i < kDraws; ++i) {
-    for (size_t& index : indices) index = draw.Below(n);
+    for (size_t& index : indices) index = static_cast<size_t>(draw.Next() % n);
     values.push_back(f(indices));
   }
   std::sort(values.begin(), values.end());

@@ -18,9 +18,6 @@ struct Window {
   bool Scores(size_t i) const { return i + 1 < tokens.size() && i + 1 > first_scored; }
 };
 
-// How many windows `n_tokens` make for a back end with this context. Errors: kInvalidArgument, as MeasurePerplexity has them.
-Result<int> CountWindows(size_t n_tokens, int max_context, const WindowOptions& options);
-
 // Window `i` of the text, i < CountWindows.
 Window MakeWindow(std::span<const int32_t> text, int i, const WindowOptions& options);
 

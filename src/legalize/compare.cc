@@ -8,6 +8,8 @@
 #include <optional>
 #include <tuple>
 
+#include "base/splitmix64.h"
+
 namespace slm::legalize {
 namespace {
 
@@ -18,20 +20,14 @@ constexpr int64_t kMostSteps = int64_t{1} << 26;  // of one form, values that it
 constexpr int64_t kMostValues = int64_t{1} << 22;
 constexpr double kWhole = 8;  // roundings of a whole graph beside those of a piece
 
-// Numbers without a pattern that are the same at every run (splitmix64).
+// Numbers that are the same at every run.
 class Random {
  public:
-  uint64_t Next() {
-    uint64_t z = (state_ += 0x9e3779b97f4a7c15u);
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-  }
-  double Real() { return static_cast<double>(Next() >> 11) * 0x1p-52 - 1; }  // [-1, 1)
-  int64_t Between(int64_t low, int64_t high) { return low + static_cast<int64_t>(Next() % static_cast<uint64_t>(high - low + 1)); }
+  double Real() { return static_cast<double>(numbers_.Next() >> 11) * 0x1p-52 - 1; }  // [-1, 1)
+  int64_t Between(int64_t low, int64_t high) { return low + static_cast<int64_t>(numbers_.Next() % static_cast<uint64_t>(high - low + 1)); }
 
  private:
-  uint64_t state_ = 1;
+  SplitMix64 numbers_{1};
 };
 
 // Fills an array whose type and dims are set.

@@ -65,7 +65,7 @@ void Curvature::SetOrder(const std::vector<double>& diagonal, const BlockForm& f
 }
 
 // R is the factor of the matrix in reverse order, read backwards: L of J H J gives R = J L J.
-bool Curvature::Factor(const Moments& moments, ThreadTeam& team) {
+bool Curvature::Factor(const SecondMoments& moments, ThreadTeam& team) {
   const auto n = static_cast<size_t>(k_);
   std::vector<double> a(n * n);
   auto fill = [&](int thread, int n_threads) {
@@ -103,7 +103,7 @@ bool Curvature::Factor(const Moments& moments, ThreadTeam& team) {
   return true;
 }
 
-void Curvature::PackH(const Moments& moments, ThreadTeam& team) {
+void Curvature::PackH(const SecondMoments& moments, ThreadTeam& team) {
   h_ = AlignedFloats(padded_ * padded_);
   step_h_ = AlignedFloats((k_ + step_) * step_);
   diagonal_.resize(static_cast<size_t>(k_));
@@ -122,12 +122,12 @@ void Curvature::PackH(const Moments& moments, ThreadTeam& team) {
   team.Run(pack);
 }
 
-Result<Curvature> Curvature::Create(const float* h, int64_t k, int64_t stride, const BlockForm& form, const CurvatureOptions& options,
-                                    Isa isa, ThreadTeam& team) {
+Result<Curvature> Curvature::Create(const SecondMoments& moments, const BlockForm& form, const CurvatureOptions& options, Isa isa,
+                                    ThreadTeam& team) {
+  const int64_t k = moments.k;
   if (k <= 0 || k % form.width() != 0)
     return Error(Code::kInvalidArgument, fmt::format("{} columns are no whole number of blocks of {}", k, form.width()),
                  "choose a type or a group size that divides the width");
-  const Moments moments{h, stride, options.fold};
   std::vector<double> diagonal;
   double mean = 0;
   for (int64_t i = 0; i < k; ++i) {

@@ -32,22 +32,31 @@ class AlignedFloats {
   std::unique_ptr<float[], Free> values_;
 };
 
+// E[x x^T] of k channels, as views.
+struct SecondMoments {
+  const float* h = nullptr;  // [k][stride] f32, symmetric
+  int64_t k = 0, stride = 0;
+  std::span<const float> fold = {};  // [k] or empty: the channels were divided by these factors since
+  float At(int64_t i, int64_t j) const {
+    const float v = h[i * stride + j];
+    return fold.empty() ? v : v / (fold[static_cast<size_t>(i)] * fold[static_cast<size_t>(j)]);
+  }
+};
+
 struct CurvatureOptions {
   // Of the mean of the diagonal, added to it; raised step by step when the factorisation fails. Why more than the usual 0.01: on
   // SmolLM2-135M with 12k tokens the error on other text is 1 to 4 % less with 0.03.
   double damping = 0.03;
-  // [k] or empty: the moments are of channels that a fold divided by these factors.
-  std::span<const float> fold = {};
 };
 
 // Immutable after Create; may serve all matrices that read the same input, from any thread. About 12 K^2 bytes while it is made, 8 K^2
 // afterwards.
 class Curvature {
  public:
-  // h [k][stride] f32, symmetric, positive semidefinite up to rounding. A channel that is always 0 (dead) is treated as if it were
+  // `moments` are positive semidefinite up to rounding, and only read here. A channel that is always 0 (dead) is treated as if it were
   // independent of all others. Errors: kInvalidArgument (k is no whole number of blocks), kCorrupt (NaN, infinity, negative diagonal).
-  static Result<Curvature> Create(const float* h, int64_t k, int64_t stride, const BlockForm& form, const CurvatureOptions& options,
-                                  Isa isa, ThreadTeam& team);
+  static Result<Curvature> Create(const SecondMoments& moments, const BlockForm& form, const CurvatureOptions& options, Isa isa,
+                                  ThreadTeam& team);
   static uint64_t NeedBytes(int64_t k);
 
   int64_t k() const { return k_; }
@@ -75,19 +84,9 @@ class Curvature {
 
  private:
   Curvature() = default;
-  // The moments as Create was given them.
-  struct Moments {
-    const float* h = nullptr;
-    int64_t stride = 0;
-    std::span<const float> fold;
-    float At(int64_t i, int64_t j) const {
-      const float v = h[i * stride + j];
-      return fold.empty() ? v : v / (fold[static_cast<size_t>(i)] * fold[static_cast<size_t>(j)]);
-    }
-  };
   void SetOrder(const std::vector<double>& diagonal, const BlockForm& form);
-  bool Factor(const Moments& moments, ThreadTeam& team);
-  void PackH(const Moments& moments, ThreadTeam& team);
+  bool Factor(const SecondMoments& moments, ThreadTeam& team);
+  void PackH(const SecondMoments& moments, ThreadTeam& team);
   void Product(const AlignedFloats& packed, const float* x, int64_t m, int64_t begin, int64_t end, int64_t panel_begin, int64_t panel_end,
                float* to, bool add) const;
 

@@ -81,7 +81,7 @@ class Gptq : public testing::Test {
  protected:
   void SetUp() override { team_ = ThreadTeam::Create(2).Take(); }
   Curvature Moments(const Problem& p, const BlockForm& form) {
-    auto c = Curvature::Create(p.h.data(), p.k, p.k, form, {.damping = 0.01}, isa_, *team_);
+    auto c = Curvature::Create({p.h.data(), p.k, p.k}, form, {.damping = 0.01}, isa_, *team_);
     EXPECT_TRUE(c.ok());
     return c.Take();
   }
@@ -204,7 +204,7 @@ TEST_F(Gptq, SameCodesForAnyNumberOfThreadsAndAnyRowsBeside) {
   CodedRows one, three, part;
   for (CodedRows* out : {&one, &three}) {
     const auto team = ThreadTeam::Create(out == &one ? 1 : 3).Take();
-    const auto h = Curvature::Create(p.h.data(), p.k, p.k, form, {}, isa_, *team).Take();
+    const auto h = Curvature::Create({p.h.data(), p.k, p.k}, form, {}, isa_, *team).Take();
     SolveGptq(h, form, p.w.data(), p.rows, {}, *team, out);
     if (out == &one) SolveGptq(h, form, p.w.data() + 77 * p.k, 3, {}, *team, &part);
   }
@@ -245,7 +245,7 @@ TEST_F(Gptq, EveryGroupLength) {
 
 TEST_F(Gptq, MomentsThatCannotBeAreErrors) {
   const BlockForm form = FormOf(DType::kQ4_0);
-  const auto make = [&](const Problem& p) { return Curvature::Create(p.h.data(), p.k, p.k, form, {}, isa_, *team_); };
+  const auto make = [&](const Problem& p) { return Curvature::Create({p.h.data(), p.k, p.k}, form, {}, isa_, *team_); };
   Problem p = Make(600, 64, "plain");
   p.h[70] = NAN;
   EXPECT_EQ(make(p).error().code(), Code::kCorrupt);
@@ -268,7 +268,7 @@ TEST_F(Gptq, DampingRisesUntilTheFactorHolds) {
     for (size_t i = 0; i < 64; ++i) p.h[i * 65] += static_cast<float>(v);
   };
   add(-0.025 * mean);  // the null space of the moments is pushed below zero by more than two steps of damping hold
-  const auto c = Curvature::Create(p.h.data(), p.k, p.k, FormOf(DType::kQ4_0), {.damping = 0.01}, isa_, *team_);
+  const auto c = Curvature::Create({p.h.data(), p.k, p.k}, FormOf(DType::kQ4_0), {.damping = 0.01}, isa_, *team_);
   ASSERT_TRUE(c.ok());
   EXPECT_NEAR(c.value().damping(), 0.03, 1e-9);
 }

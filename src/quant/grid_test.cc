@@ -9,33 +9,10 @@
 #include <string>
 #include <vector>
 
+#include "quant/samples_for_test.h"
+
 namespace slm::quant {
 namespace {
-
-// splitmix64 (Steele, Lea, Flood 2014) and Box-Muller: the same numbers with every standard library.
-class Source {
- public:
-  explicit Source(uint64_t seed) : state_(seed) {}
-  double Uniform() {
-    uint64_t z = state_ += 0x9e3779b97f4a7c15u;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return (static_cast<double>((z ^ (z >> 31)) >> 11) + 0.5) * 0x1p-53;
-  }
-  double Gaussian() { return std::sqrt(-2 * std::log(Uniform())) * std::cos(6.283185307179586 * Uniform()); }
-  double StudentT5() {
-    const double z = Gaussian();
-    double chi2 = 0;
-    for (int i = 0; i < 5; ++i) {
-      const double x = Gaussian();
-      chi2 += x * x;
-    }
-    return z / std::sqrt(chi2 / 5);
-  }
-
- private:
-  uint64_t state_;
-};
 
 double SignalToNoise(const GridSpec& spec, const std::vector<float>& w, size_t group) {
   double noise = 0, power = 0;
@@ -65,7 +42,7 @@ constexpr OracleRow kOracle[] = {
 
 TEST(Grid, SignalToNoiseIsThatOfTheOracle) {
   constexpr double kTenth = 0.1, kBetter = 0.15;  // a search that finds more than the table's is no fault
-  Source random(5);
+  Samples random(5);
   std::vector<float> gaussian(1 << 20), student(1 << 20);
   for (float& v : gaussian) v = static_cast<float>(random.Gaussian());
   for (float& v : student) v = static_cast<float>(random.StudentT5());
@@ -99,7 +76,7 @@ double SlowError(const Grid& grid, int bits, std::span<const float> w, const flo
 }
 
 TEST(Grid, RefitIsNeverWorseThanNearestAndCodesAreTheNearest) {
-  Source random(6);
+  Samples random(6);
   for (int round = 0; round < 1500; ++round) {
     const size_t sizes[] = {1, 7, 16, 32, 64, 100, 128, 256, 576};
     const size_t n = sizes[round % 9];

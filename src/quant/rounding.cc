@@ -130,13 +130,15 @@ const ProductError& Rounder::Products() {
   return *products_;
 }
 
+SecondMoments Rounder::MomentsFor(const LayerTensor& t) const {
+  return {input_.second().Row(0), t.width, input_.second().stride(), t.fold};
+}
+
 Result<CodedRows> Rounder::SolveGptq(const LayerTensor& t, const BlockForm& block) {
   const std::pair<int, int> key(block.group, block.groups);
   if (!curvatures_.contains(key)) {
     products_.reset();  // made again afterwards: here is where most memory is needed
-    const Matrix& second = input_.second();
-    auto made = Curvature::Create(second.Row(0), t.width, second.stride(), block, {.damping = options_.damping, .fold = t.fold},
-                                  machine_.isa, *machine_.team);
+    auto made = Curvature::Create(MomentsFor(t), block, {.damping = options_.damping}, machine_.isa, *machine_.team);
     if (!made.ok()) return made.error().At(t.tensor->name);
     curvatures_.emplace(key, made.Take());
   }
@@ -147,13 +149,11 @@ Result<CodedRows> Rounder::SolveGptq(const LayerTensor& t, const BlockForm& bloc
 
 void Rounder::MoveCodes(const LayerTensor& t, CodedRows* coded) {
   if (!damped_) {
+    const SecondMoments moments = MomentsFor(t);
     Matrix h(t.width, t.width);
     double mean = 0;
     for (int64_t i = 0; i < t.width; ++i) {
-      for (int64_t j = 0; j < t.width; ++j) {
-        const float folds = t.fold.empty() ? 1.0f : t.fold[static_cast<size_t>(i)] * t.fold[static_cast<size_t>(j)];
-        h.Row(i)[j] = input_.second().Row(i)[j] / folds;
-      }
+      for (int64_t j = 0; j < t.width; ++j) h.Row(i)[j] = moments.At(i, j);
       mean += static_cast<double>(h.Row(i)[i]) / static_cast<double>(t.width);
     }
     for (int64_t i = 0; i < t.width; ++i) h.Row(i)[i] += static_cast<float>(options_.damping * mean);

@@ -66,6 +66,8 @@ class Rounder {
  private:
   Result<CodedRows> SolveGptq(const LayerTensor& t, const BlockForm& block);
   const ProductError& Products();
+  // Of what `t` reads, after its fold.
+  SecondMoments MomentsFor(const LayerTensor& t) const;
   // Each weight for itself; `u` as in EncodeRow.
   Rounded RoundPlainly(const LayerTensor& t, const StoredForm& form, const float* u) const;
   void MoveCodes(const LayerTensor& t, CodedRows* coded);

@@ -12,42 +12,26 @@
 
 #include "quant/fp4.h"
 #include "quant/lpbq.h"
+#include "quant/samples_for_test.h"
 
 namespace slm::quant {
 namespace {
 
 constexpr int64_t kSamples = 1 << 20, kWidth = 2048, kRows = kSamples / kWidth;
 
-// splitmix64 and Box-Muller, as in grid_test.cc: the same numbers with every standard library.
-std::vector<float> Samples(uint64_t state, bool student) {
-  const auto uniform = [&] {
-    uint64_t z = state += 0x9e3779b97f4a7c15u;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return (static_cast<double>((z ^ (z >> 31)) >> 11) + 0.5) * 0x1p-53;
-  };
-  const auto gaussian = [&] { return std::sqrt(-2 * std::log(uniform())) * std::cos(6.283185307179586 * uniform()); };
+enum class Shape : uint8_t { kGaussian, kStudent };
+std::vector<float> SamplesOf(uint64_t seed, Shape shape) {
+  Samples samples(seed);
   std::vector<float> out(kSamples);
-  for (float& v : out) {
-    double x = gaussian();
-    if (student) {
-      double chi2 = 0;
-      for (int i = 0; i < 5; ++i) {
-        const double y = gaussian();
-        chi2 += y * y;
-      }
-      x /= std::sqrt(chi2 / 5);
-    }
-    v = static_cast<float>(x);
-  }
+  for (float& v : out) v = static_cast<float>(shape == Shape::kStudent ? samples.StudentT5() : samples.Gaussian());
   return out;
 }
 
 class Schemes : public testing::Test {
  protected:
   static void SetUpTestSuite() {
-    gaussian_ = new std::vector<float>(Samples(5, false));
-    student_ = new std::vector<float>(Samples(6, true));
+    gaussian_ = new std::vector<float>(SamplesOf(5, Shape::kGaussian));
+    student_ = new std::vector<float>(SamplesOf(6, Shape::kStudent));
   }
   static void TearDownTestSuite() {
     delete gaussian_;

@@ -105,13 +105,27 @@ class Gate(unittest.TestCase):
         refused(2, "--recipe", "default", "--calib", same, "--calib-seqs", 2, "--gate-text", same, says="is the text of calibration")
         short = self.d / "short"
         short.write_text("the cat", encoding="utf-8")
-        refused(2, "--max-kld", "1", "--gate-text", short, says="one window takes")
-        self.assertTrue((self.d / "out.gguf.part").exists(), "the work stays for a better command")
-        r = slm("quantize", MODEL, "-o", self.out, "--max-kld", "100", "--json")
-        self.assertEqual(r.returncode, 0, r.stderr)
-        self.assertGreater(json.loads(r.stdout)["taken_over"], 0)
+        for words in ((), ("--max-kld", "1"), ("--recipe", "default")):
+            refused(2, *words, "--gate-text", short, says="one window takes")
+            self.assertEqual([p.name for p in self.d.glob("*.part*")], [], "found out before the work starts")
         r = slm("quantize", MODEL, "-o", "/dev/null", "--max-kld", "1")
         self.assertEqual(r.returncode, 2, r.stderr)
+
+    def test_work_outlives_a_gate_that_cannot_judge(self):
+        # A context of 2 tokens: every tensor can be written, and no window be judged.
+        model, data = self.d / "model.gguf", bytearray(MODEL.read_bytes())
+        key = b"llama.context_length"
+        at = data.index(key) + len(key)
+        self.assertEqual(int.from_bytes(data[at:at + 4], "little"), 4, "a uint32 follows")
+        data[at + 4:at + 8] = (2).to_bytes(4, "little")
+        model.write_bytes(data)
+        for again in (False, True):
+            r = slm("quantize", model, "-o", self.out, "--max-kld", "1")
+            self.assertEqual(r.returncode, 2, r.stderr)
+            self.assertIn("the gate", r.stderr)
+            self.assertFalse(self.out.exists())
+            self.assertTrue((self.d / "out.gguf.part").exists())
+            self.assertEqual("tensors are there from an earlier run" in r.stderr, again, r.stderr)
 
     def test_memory_is_for_both(self):
         r = slm("quantize", MODEL, "-o", self.out, "--mem", "1M")

@@ -4,10 +4,12 @@
 SLM_NEED_OPENVINO_NPU=1 asks for the compiler's tests: `./dev openvino-npu` installs it, SLM_OPENVINO_NPU names its folder. Compiled
 for devices that are not here: nothing runs, no number of the graphs is checked.
 """
+import fcntl
 import hashlib
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -29,6 +31,7 @@ here=$(dirname "$0")
 echo "npu_compile openvino: 1.2.3"
 echo "npu_compile compiler: 4.5"
 echo run >>"$here/runs"
+[ ! -e "$here/does" ] || . "$here/does"
 [ ! -e "$here/sleeps" ] || sleep 60
 if [ -e "$here/says" ]; then cat "$here/says"; echo "npu_compile error compile: Exception from a.cpp:1: Compilation failed"; exit 1; fi
 echo "[INFO] 00:00:00.000 [x]   Estimated inference latency: $(cat "$here/latency") us in dpu frequency 1850.00 MHz"
@@ -160,6 +163,30 @@ class WithAStandIn(Folder):
         self.assertIn("prefill.onnx: the compiler for NPU 4000 says: [vpux-compiler] a pass failed", said)
         own = json.loads((self.folder / "compiled.json").read_text())
         self.assertEqual([row["file"] for row in own["targets"]["openvino-npu-4000"]], ["decode.onnx"])
+
+    def test_another_run_meanwhile(self):
+        """What it lists in compiled.json stays; a graph that it is compiling is an error that says what to do, one that it has made is used."""
+        got, _ = self.compiled(platform="5010")
+        own = self.folder / "compiled.json"
+        theirs, lists = self.d / "theirs.json", json.loads(own.read_text())
+        lists["targets"]["openvino-npu-3720"] = lists["targets"].pop("openvino-npu-5010")
+        theirs.write_text(json.dumps(lists))
+        self.will(does=f"cp {theirs} {own}")
+        self.compiled()
+        self.assertEqual(sorted(json.loads(own.read_text())["targets"]), ["openvino-npu-3720", "openvino-npu-4000"])
+        blob = pathlib.Path(got["graphs"][0]["blob"]).parent
+        blob.rename(self.d / "made")
+        part = blob.with_name(blob.name + ".part")
+        part.mkdir()
+        with open(part / ".slmkit.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            error, _ = self.compiled(platform="5010", code=1)
+        self.assertEqual((error["error"]["code"], error["error"]["hint"]), ("unavailable", "wait for it, or choose another folder"))
+        shutil.rmtree(part)
+        self.will(does=f"cp -r {self.d}/made {blob}")
+        n = self.runs()
+        got, _ = self.compiled(platform="5010")
+        self.assertEqual(([g["cached"] for g in got["graphs"]], self.runs()), ([True, True], n + 1))
 
     def test_a_limit_of_time(self):
         self.will(sleeps=1)

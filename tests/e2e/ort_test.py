@@ -26,11 +26,14 @@ LLAMA = SOURCE / "tests/tiny/models/llama"
 GENAI = SOURCE / "tests/tiny/models/genai_qwen3"
 NEEDED = bool(os.environ.get("SLM_NEED_ORT"))
 TEST_PROVIDER = os.environ.get("SLM_ORT_TEST_PROVIDER", "")
+QNN = os.environ.get("SLM_ORT_QNN", "")
+ON_HTP = ("--device", "QNNExecutionProvider", "--no-fallback", "--ep-library", f"QNNExecutionProvider={QNN}",
+          "--ep-option", "QNNExecutionProvider:backend_type=htp", "--ep-option", "QNNExecutionProvider:soc_model=60")
 WITH_TEST_PROVIDER = ("--ep-library", f"SlmTestExecutionProvider={TEST_PROVIDER}", "--device", "SlmTestExecutionProvider")
 
 
 def slm(*words, stdin=""):
-    return subprocess.run([SLM, *map(str, words)], input=stdin, capture_output=True, text=True, timeout=200)
+    return subprocess.run([SLM, *map(str, words)], input=stdin, capture_output=True, text=True, timeout=250)
 
 
 def document(*words, **more):
@@ -41,6 +44,10 @@ def document(*words, **more):
 
 def has_package(name):
     return importlib.util.find_spec(name) is not None
+
+
+def has_runtime():
+    return any(b["backend"] == "ort" for b in document("devices")["backends"])
 
 
 def write_model(folder):
@@ -239,10 +246,9 @@ class Ort(unittest.TestCase):
             self.check_planted(path, "SlmTestExecutionProvider", *WITH_TEST_PROVIDER)
 
     def test_a_planted_operator_on_qnn(self):
-        library = os.environ.get("SLM_ORT_QNN")
-        if not library or not has_package("onnx"):
+        if not QNN or not has_package("onnx"):
             self.skipTest("SLM_ORT_QNN names no library, or the package onnx is missing")
-        qnn = ("--ep-library", f"QNNExecutionProvider={library}", "--device", "QNNExecutionProvider", "--ep-option", "backend_type=htp",
+        qnn = ("--ep-library", f"QNNExecutionProvider={QNN}", "--device", "QNNExecutionProvider", "--ep-option", "backend_type=htp",
                "--ep-option", "soc_model=60")
         self.check_planted(self.planted("Erf"), "QNNExecutionProvider", *qnn)
         self.assertEqual(document("devices", "--place", self.planted("Relu"), *qnn, "--no-fallback")["providers"], {"QNNExecutionProvider": 3})
@@ -278,10 +284,9 @@ class Ort(unittest.TestCase):
         refused({"schema": 1, "provider": "P", "files": [files[0], {"name": "bin", "sha256": sums["c.onnx"]}]}, "SHA-256 differs")
 
     def test_compile_on_qnn(self):
-        library = os.environ.get("SLM_ORT_QNN")
-        if not library or not has_package("onnx"):
+        if not QNN or not has_package("onnx"):
             self.skipTest("SLM_ORT_QNN names no library, or the package onnx is missing")
-        qnn = ("--ep-library", f"QNNExecutionProvider={library}", "--device", "QNNExecutionProvider", "--ep-option", "backend_type=htp")
+        qnn = ("--ep-library", f"QNNExecutionProvider={QNN}", "--device", "QNNExecutionProvider", "--ep-option", "backend_type=htp")
         cache, model = self.d / "contexts", self.planted("Relu")
         compiled = lambda soc: document("compile", model, *qnn, "--ep-option", f"soc_model={soc}", "--cache", cache)
         place = lambda c: slm("devices", "--place", c["model"], *qnn, "--ep-option", "soc_model=60", "--no-fallback")

@@ -4,9 +4,7 @@
 Needs the packages onnx and onnxruntime_genai and an ONNX Runtime for slm; skipped without, a failure with SLM_NEED_ORT=1. SLM_ORT_QNN is the library of
 Qualcomm's provider, whose simulator of the HTP then runs the graphs. Simulated: nothing here says what a device does.
 """
-import importlib.util
 import json
-import os
 import pathlib
 import shutil
 import subprocess
@@ -14,13 +12,10 @@ import sys
 import tempfile
 import unittest
 
+import ort_test
+from ort_test import ON_HTP, QNN, SOURCE, document, has_package, has_runtime, slm
 from split_pipeline import split
 
-SLM = ""
-SOURCE = pathlib.Path(os.environ.get("SLM_SOURCE_DIR", pathlib.Path(__file__).resolve().parents[2]))
-QNN = os.environ.get("SLM_ORT_QNN", "")
-ON_HTP = ("--device", "QNNExecutionProvider", "--no-fallback", "--ep-library", f"QNNExecutionProvider={QNN}", "--ep-option", "backend_type=htp",
-          "--ep-option", "soc_model=60")
 BEGIN, CHUNK, N = 262, 32, 20
 PROMPTS = ("", "x", "The quick brown fox jumps over", "A text of some length: the quick brown fox jumps over the lazy dog and the cat sat on the mat")
 
@@ -55,10 +50,6 @@ def worker(folder, provider):
     print("PROVIDERS", json.dumps(sorted({e["args"]["provider"] for e in events if e.get("cat") == "Node"})))
 
 
-def slm(*words, **more):
-    return subprocess.run([SLM, *map(str, words)], capture_output=True, text=True, timeout=200, **more)
-
-
 class Pipeline(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -78,14 +69,10 @@ class Pipeline(unittest.TestCase):
         cls.temporary.cleanup()
 
     def own(self, folder, prompt, *words):
-        run = slm("run", folder, "--raw", "-p", prompt, "-n", N, "--ids", "--ignore-eos", "--json", *words)
-        self.assertEqual(run.returncode, 0, run.stderr)
-        return json.loads(run.stdout.splitlines()[-1])["ids"]
+        return document("run", folder, "--raw", "-p", prompt, "-n", N, "--ids", "--ignore-eos", *words)["ids"]
 
     def tokens(self, prompt):
-        run = slm("tokenize", self.model, "--json", "--no-special", input=prompt)
-        self.assertEqual(run.returncode, 0, run.stderr)
-        return json.loads(run.stdout)["ids"]
+        return document("tokenize", self.model, "--no-special", stdin=prompt)["ids"]
 
     def genai(self, folder, provider, prompts):
         run = subprocess.run([sys.executable, __file__, "--worker", folder, provider], input=json.dumps(prompts), capture_output=True, text=True,
@@ -184,7 +171,7 @@ class OwnKernels(unittest.TestCase):
     def test_tokens_of_three_stages(self):
         ids = []
         for prompt in PROMPTS[1:]:
-            run = slm("tokenize", self.whole, "--json", "--no-special", input=prompt)
+            run = slm("tokenize", self.whole, "--json", "--no-special", stdin=prompt)
             ids.append(json.loads(run.stdout)["ids"])
         for rename in (None, "embedding"):  # by the same names, and by names that are forwarded
             folder = split(self.whole, self.d / f"split-{rename}", rename)
@@ -206,10 +193,9 @@ if __name__ == "__main__":
     if sys.argv[1] == "--worker":
         worker(*sys.argv[2:])
         sys.exit()
-    SLM = sys.argv.pop(1)
-    missing = [m for m in ("numpy", "onnx", "onnxruntime", "onnxruntime_genai") if importlib.util.find_spec(m) is None]
-    found = json.loads(slm("devices", "--json").stdout)["backends"]
-    if missing or all(b["backend"] != "ort" for b in found):
+    ort_test.SLM = sys.argv.pop(1)
+    missing = [m for m in ("numpy", "onnx", "onnxruntime", "onnxruntime_genai") if not has_package(m)]
+    if missing or not has_runtime():
         print("needs ONNX Runtime (./dev ort) and the packages", *missing, file=sys.stderr)
-        sys.exit(1 if os.environ.get("SLM_NEED_ORT") else 77)
+        sys.exit(1 if ort_test.NEEDED else 77)
     unittest.main()

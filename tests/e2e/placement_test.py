@@ -159,7 +159,7 @@ class Against:
 
     @classmethod
     def setUpClass(cls):
-        if not cls.library or not pathlib.Path(cls.library).exists():
+        if not cls.plugin or not pathlib.Path(cls.plugin).exists():
             raise unittest.SkipTest(f"the library of {cls.provider} is not here")
         cls.folder = tempfile.TemporaryDirectory()
         cls.d = pathlib.Path(cls.folder.name)
@@ -169,12 +169,12 @@ class Against:
             g.save(make(g), cls.d / f"{make.__name__}.onnx")
             cls.planted[make] = g.planted
         cls.more()
-        r = subprocess.run([sys.executable, __file__, "--worker", cls.provider, cls.library, json.dumps(cls.options), cls.d], capture_output=True,
+        r = subprocess.run([sys.executable, __file__, "--worker", cls.provider, cls.plugin, json.dumps(cls.options), cls.d], capture_output=True,
                            text=True, timeout=200)
         lines = [line for line in r.stdout.splitlines() if line.startswith("FOUND ")]
         assert len(lines) == 1, r.stdout + r.stderr
         cls.found = json.loads(lines[0][6:])
-        cls.words = ["--ep-library", f"{cls.provider}={cls.library}", "--device", cls.provider]
+        cls.words = ["--ep-library", f"{cls.provider}={cls.plugin}", "--device", cls.provider]
         for key, value in cls.options.items():
             cls.words += ["--ep-option", f"{key}={value}"]
 
@@ -232,7 +232,7 @@ def printable(name):
 
 
 class OnTestProvider(Against, unittest.TestCase):
-    provider, library, options = "SlmTestExecutionProvider", ort_test.TEST_PROVIDER, {}
+    provider, plugin, options = "SlmTestExecutionProvider", ort_test.TEST_PROVIDER, {}
     lacks, takes_the_rest = [ERF, SOFTSIGN], False
 
     @classmethod
@@ -251,7 +251,7 @@ class OnTestProvider(Against, unittest.TestCase):
 
 
 class OnQnn(Against, unittest.TestCase):
-    provider, library, options = "QNNExecutionProvider", os.environ.get("SLM_ORT_QNN"), {"backend_type": "htp", "soc_model": "60"}
+    provider, plugin, options = "QNNExecutionProvider", ort_test.QNN, {"backend_type": "htp", "soc_model": "60"}
     lacks = QNN_LACKS
 
     def test_the_trace_names_what_was_planted(self):
@@ -260,7 +260,7 @@ class OnQnn(Against, unittest.TestCase):
 
 
 class OnWebGpu(Against, unittest.TestCase):
-    provider, library, options = "WebGpuExecutionProvider", str(webgpu_test.LIBRARY) if webgpu_test.DRIVER.exists() else None, {}
+    provider, plugin, options = "WebGpuExecutionProvider", str(webgpu_test.LIBRARY) if webgpu_test.DRIVER.exists() else None, {}
     lacks = WEBGPU_LACKS
 
 

@@ -17,6 +17,27 @@ using nlohmann::ordered_json;
 
 constexpr int kTokens = 2048, kWindow = 512;
 
+// What both are opened with.
+EvalOptions OptionsFor(int context) {
+  EvalOptions e;
+  e.base_weights = backend::FloatWeights::kFile;  // a float model in memory is most of what a run takes
+  e.bos = "known";
+  e.window = std::min(kWindow, context - 1);
+  e.max_windows = e.window > 0 ? std::max(1, kTokens / e.window) : 1;
+  return e;
+}
+
+// Before the hours of work that the gate would refuse to judge.
+Status CheckLength(std::string_view text, const model::Model& source) {
+  SLM_ASSIGN_OR_RETURN(const text::Tokenizer tokenizer, BuildTokenizer(source.tokenizer));
+  const EvalOptions e = OptionsFor(source.config.max_context);
+  SLM_ASSIGN_OR_RETURN(const int32_t bos, BeginToken(tokenizer, e.bos, source.path));
+  const eval::WindowOptions windows = WindowsOf(e, bos);
+  SLM_ASSIGN_OR_RETURN(const auto ids, EncodeText(tokenizer, text, windows));
+  const auto n = eval::CountWindows(ids.size(), source.config.max_context, windows);
+  return n.ok() ? Ok() : Status(n.error());
+}
+
 std::string Padded(std::string text) {
   text.resize(kGateMarkBytes, ' ');
   return text;
@@ -36,7 +57,7 @@ void AddGate(CLI::App& app, GateOptions& o) {
   app.add_flag("--no-gate", o.off, "do not compare what was written with the source")->excludes(most)->excludes(text)->group(group);
 }
 
-Result<HeldOut> OpenHeldOut(const GateOptions& o, const std::string& calibration) {
+Result<HeldOut> OpenHeldOut(const GateOptions& o, const model::Model& source, const std::string& calibration) {
   HeldOut text;
   if (o.text.empty()) {
     text.sha256 = Sha256Of(GateText());
@@ -47,20 +68,17 @@ Result<HeldOut> OpenHeldOut(const GateOptions& o, const std::string& calibration
   text.sha256 = text.file.sha256;
   if (text.sha256 == calibration)
     return Error(Code::kInvalidArgument, "--gate-text " + o.text + ": is the text of calibration", "judge on another text");
+  if (const Status fits = CheckLength(text.file.view(), source); !fits.ok()) return fits.error().At("--gate-text " + o.text);
   return text;
 }
 
 Result<Verdict> Judge(Io& io, const JudgeTask& task, const GateOptions& o, const HeldOut& text) {
   const int64_t start = NowNs();
-  EvalOptions e;
+  EvalOptions e = OptionsFor(task.context);
   e.open.model = task.file;
   e.open.n_threads = task.n_threads;
   e.open.memory = task.memory;
   e.base = task.source;
-  e.base_weights = backend::FloatWeights::kFile;  // a float model in memory is most of what a run takes
-  e.bos = "known";
-  e.window = std::min(kWindow, task.context - 1);
-  e.max_windows = e.window > 0 ? std::max(1, kTokens / e.window) : 1;
   Verdict v{.run = {}, .window = e.window, .seconds = 0, .max_kld = o.max_kld};
   SLM_ASSIGN_OR_RETURN(v.run, RunDivergence(io, e, text.view()));
   v.seconds = static_cast<double>(NowNs() - start) * 1e-9;

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "eval_options.h"
+#include "model/model.h"
 #include "verb.h"
 
 namespace CLI {
@@ -33,8 +34,9 @@ struct HeldOut {
   std::string sha256;
   std::string_view view() const { return file.sha256.empty() ? GateText() : file.view(); }
 };
-// `calibration`: sum of the text that the model was calibrated on, which must not judge it; "": none. Errors: kInvalidArgument, kIo.
-Result<HeldOut> OpenHeldOut(const GateOptions& options, const std::string& calibration);
+// `source` has its tokenizer's parts still. `calibration`: sum of the text that the model was calibrated on, which must not judge it; "":
+// none. Errors, of the user's text: kIo, kInvalidArgument (that of calibration, or shorter than a window), BuildTokenizer's.
+Result<HeldOut> OpenHeldOut(const GateOptions& options, const model::Model& source, const std::string& calibration);
 
 struct JudgeTask {
   std::string file, source;  // paths of the quantized model and of the float one

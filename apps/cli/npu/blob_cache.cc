@@ -143,7 +143,7 @@ Result<NpuCompiler> FindNpuCompiler(const std::string& folder) {
 Result<Blob> CompiledBlob(const Io& io, const NpuCompiler& compiler, const std::string& path, const std::string& platform,
                           const std::string& cache) {
   SLM_ASSIGN_OR_RETURN(const onnx::Model m, onnx::ReadModel(path));
-  SLM_ASSIGN_OR_RETURN(ordered_json origin, SumsOf(m, path));
+  SLM_ASSIGN_OR_RETURN(ordered_json origin, SumsOf(m));
   origin["platform"] = platform;
   origin["compiler_sha256"] = compiler.sha256;
   const std::string folder = cache + "/" + KeyOf(origin);
@@ -157,10 +157,12 @@ Result<Blob> CompiledBlob(const Io& io, const NpuCompiler& compiler, const std::
     }
     why = there.error().message();
   }
-  SLM_RETURN_IF_ERROR(Make(io, compiler, m, platform, origin, folder));
-  SLM_ASSIGN_OR_RETURN(Blob made, Believe(folder, origin));
-  made.why = why;
-  return made;
+  const Status compiled = Make(io, compiler, m, platform, origin, folder);
+  auto there = Believe(folder, origin);  // after a failure, too: another slm may have made it meanwhile
+  if (!there.ok()) return compiled.ok() ? there.error() : compiled.error();
+  there.value().cached = !compiled.ok();
+  there.value().why = why;
+  return there;
 }
 
 }  // namespace slm::cli

@@ -170,13 +170,13 @@ Result<int> CompileForNpu(Io& io, const NpuRequest& r) {
   if (!r.against.empty() && !fs::exists(r.against, failed))
     return Error(Code::kNotFound, "--against " + r.against + ": no such file", "name a compiled.json");
   SLM_ASSIGN_OR_RETURN(const json record, ReadCompiled(base));
-  SLM_ASSIGN_OR_RETURN(const json before, ReadCompiled(own));
+  if (const auto listed = ReadCompiled(own); !listed.ok()) return listed.error();
   NpuCompiler limited = compiler;
   limited.limit_s = r.limit_s;
   SLM_ASSIGN_OR_RETURN(const Outcome o, CompileAll(io, r, limited, platform, files));
   const std::vector<std::string> grown = GrownSince(RowsIn(record, r.target), o.graphs);
   const bool refused = !grown.empty() && r.growth == Growth::kRefused;
-  if (!own.empty() && !refused && !o.graphs.empty()) SLM_RETURN_IF_ERROR(WriteCompiled(own, before, r.target, RowsOf(o.graphs), io));
+  if (!own.empty() && !refused && !o.graphs.empty()) SLM_RETURN_IF_ERROR(WriteCompiled(own, r.target, RowsOf(o.graphs), io));
   Print(io, r, o, grown, static_cast<double>(NowNs() - start_ns) / 1e9);
   for (const std::string& g : grown) io.Note((refused ? "grew by more than 10 %: " : "accepted: ") + g);
   if (refused) io.Note(base + " stays as it is; --accept-growth takes the new numbers over");

@@ -51,14 +51,8 @@ std::vector<Message> MessagesOf(const nlohmann::json& line) {
   return messages;
 }
 
-void BeginWith(std::span<const int32_t> begin, std::vector<int32_t>* ids) {
-  if (ids->size() < begin.size() || !std::equal(begin.begin(), begin.end(), ids->begin()))
-    ids->insert(ids->begin(), begin.begin(), begin.end());
-}
-
 // Lines of {"text"} or {"messages"}.
-Result<std::vector<std::vector<int32_t>>> PromptsOfFile(const Io& io, const std::string& path, const OpenedModel& m,
-                                                        std::span<const int32_t> begin) {
+Result<std::vector<std::vector<int32_t>>> PromptsOfFile(const Io& io, const std::string& path, const OpenedModel& m) {
   SLM_ASSIGN_OR_RETURN(const std::string text, ReadInputFile(io, path));
   std::vector<std::vector<int32_t>> prompts;
   int n_line = 0;
@@ -81,7 +75,6 @@ Result<std::vector<std::vector<int32_t>>> PromptsOfFile(const Io& io, const std:
       SLM_ASSIGN_OR_RETURN(ids, EncodeChat(m, messages));
     }
     if (ids.empty()) return bad;
-    BeginWith(begin, &ids);
     prompts.push_back(std::move(ids));
   }
   if (prompts.empty()) return Error(Code::kInvalidArgument, path + ": no prompts", "write an object a line");
@@ -105,20 +98,20 @@ Result<std::vector<int32_t>> BeginOf(const Package& package) {
 }
 
 // Errors name the option's place when the prompts do not fit.
-Result<std::vector<eval::GoldenAnswer>> Record(Io& io, const VerifyOptions& o, std::span<const int32_t> begin, GoldenFile* file) {
+Result<std::vector<eval::GoldenAnswer>> Record(Io& io, const VerifyOptions& o, const std::vector<int32_t>& begin, GoldenFile* file) {
   constexpr int kPromptRoom = 1024;  // tokens, for the user's prompts
   OpenOptions open = OpenOptionsFor(o, file->reference, static_cast<size_t>(o.n_steps + kPromptRoom));
   open.compute = file->compute;
   open.kv = "f32";
   open.context_least = o.n_steps + 1;
-  SLM_ASSIGN_OR_RETURN(const OpenedModel m, OpenModel(io, open));
+  SLM_ASSIGN_OR_RETURN(OpenedModel m, OpenModel(io, open));
+  if (!begin.empty()) m.begin = begin;
   std::vector<std::vector<int32_t>> prompts;
   if (!o.prompts.empty()) {
-    SLM_ASSIGN_OR_RETURN(prompts, PromptsOfFile(io, o.prompts, m, begin));
+    SLM_ASSIGN_OR_RETURN(prompts, PromptsOfFile(io, o.prompts, m));
   } else {
     for (const char* text : kPrompts) {
       SLM_ASSIGN_OR_RETURN(auto ids, EncodeRaw(m, text, Special::kPlain));
-      BeginWith(begin, &ids);
       // A model of few tokens of context still gets the beginning.
       ids.resize(std::min(ids.size(), static_cast<size_t>(std::max(1, m.backend->capabilities().max_context - o.n_steps))));
       prompts.push_back(std::move(ids));

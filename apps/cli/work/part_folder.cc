@@ -55,7 +55,7 @@ Result<PartFolder> PartFolder::Create(const std::string& path) {
   const std::string part = place + ".part", lock = part + "/" + kLock;
   if (fs::exists(fs::symlink_status(part, failed)) &&
       (fs::is_symlink(part, failed) || !fs::is_directory(part, failed) || !fs::exists(lock, failed)))
-    return Error(Code::kInvalidArgument, part + ": is in the way and not what slm leaves behind", "move it away, or choose another -o");
+    return Error(Code::kInvalidArgument, part + ": is in the way and not what slm leaves behind", "move it away, or choose another folder");
   failed.clear();
   fs::create_directories(part, failed);
   if (failed) return IoError(path, failed.message());
@@ -63,7 +63,7 @@ Result<PartFolder> PartFolder::Create(const std::string& path) {
   if (fd < 0) return IoError(lock, strerror(errno));
   if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
     close(fd);
-    return Error(Code::kUnavailable, path + ": another slm is writing it", "wait for it, or choose another -o");
+    return Error(Code::kUnavailable, path + ": another slm is writing it", "wait for it, or choose another folder");
   }
   PartFolder folder(std::move(place), fd);
   SLM_RETURN_IF_ERROR(Clear(part));

@@ -217,7 +217,6 @@ TEST(OrtPlacement, AllOnTheCpu) {
   EXPECT_EQ(CountsOf(b->Placement(), "GroupQueryAttention"), (std::map<std::string, int>{{"CPUExecutionProvider", 2}}));
 }
 
-// The provider takes products with a constant matrix: q, k, v, o, gate, up, down of two layers and the head, less what was fused before.
 TEST(OrtPlacement, AProviderWithoutModesOfPowerLeavesANote) {
   const auto runtime = OpenForTest(kTestLibrary);
   SLM_ORT_OR_SKIP(runtime);
@@ -230,6 +229,7 @@ TEST(OrtPlacement, AProviderWithoutModesOfPowerLeavesANote) {
   }
 }
 
+// The provider takes products with a constant matrix: q, k, v, o, gate, up, down of two layers and the head, less what was fused before.
 TEST(OrtPlacement, AProviderTakesWhatItKnows) {
   const auto runtime = OpenForTest(kTestLibrary);
   SLM_ORT_OR_SKIP(runtime);

@@ -4,9 +4,9 @@
 
 #include <set>
 
-#include "exporter/attributes.h"
 #include "exporter/exporter.h"
 #include "exporter/genai/initializers.h"
+#include "exporter/onnx_parts.h"
 
 namespace slm::exporter {
 namespace {
@@ -56,26 +56,17 @@ class GenAiBuilder {
     return name;
   }
 
-  static onnx::ValueInfo Info(const std::string& name, ElementType type, std::vector<onnx::Dim> shape) {
-    onnx::ValueInfo v;
-    v.name = name;
-    v.type.kind = onnx::ValueType::Kind::kTensor;
-    v.type.element = type;
-    v.type.has_shape = true;
-    v.type.shape = std::move(shape);
-    return v;
-  }
   static onnx::Dim Open(const char* symbol) { return {-1, symbol}; }
   onnx::ValueInfo Cache(const std::string& name, const char* length) const {
-    return Info(name, ElementType::kFloat, {Open("batch_size"), {c_.n_kv_heads, ""}, Open(length), {c_.head_dim, ""}});
+    return TensorInfo(name, ElementType::kFloat, {Open("batch_size"), {c_.n_kv_heads, ""}, Open(length), {c_.head_dim, ""}});
   }
   static std::string CacheName(const char* when, int64_t layer, const char* what) { return fmt::format("{}.{}.{}", when, layer, what); }
 
   // The lengths of the sequence so far, as GroupQueryAttention wants them: seqlens_k [B] i32 (tokens less one), total [] i32.
   void Inputs() {
     onnx::Graph& g = out_.model.graph;
-    g.inputs.push_back(Info("input_ids", ElementType::kInt64, {Open("batch_size"), Open("sequence_length")}));
-    g.inputs.push_back(Info("attention_mask", ElementType::kInt64, {Open("batch_size"), Open("total_sequence_length")}));
+    g.inputs.push_back(TensorInfo("input_ids", ElementType::kInt64, {Open("batch_size"), Open("sequence_length")}));
+    g.inputs.push_back(TensorInfo("attention_mask", ElementType::kInt64, {Open("batch_size"), Open("total_sequence_length")}));
     for (int i = 0; i < c_.n_layers; ++i)
       for (const char* what : {"key", "value"}) g.inputs.push_back(Cache(CacheName("past_key_values", i, what), "past_sequence_length"));
     const std::string one = weights_.Integers("one", {1}, {1});
@@ -89,7 +80,7 @@ class GenAiBuilder {
 
   void Outputs() {
     onnx::Graph& g = out_.model.graph;
-    g.outputs.push_back(Info("logits", ElementType::kFloat, {Open("batch_size"), {1, ""}, {c_.vocab_size, ""}}));
+    g.outputs.push_back(TensorInfo("logits", ElementType::kFloat, {Open("batch_size"), {1, ""}, {c_.vocab_size, ""}}));
     for (int i = 0; i < c_.n_layers; ++i)
       for (const char* what : {"key", "value"}) g.outputs.push_back(Cache(CacheName("present", i, what), "total_sequence_length"));
   }

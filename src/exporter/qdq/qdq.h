@@ -47,6 +47,16 @@ struct StaticOptions {
 };
 
 inline constexpr const char* kPrefixLogits = "prefix_logits";  // name of a host tensor [prefix tokens, V] f32
+inline constexpr const char *kPrefillFile = "prefill.onnx", *kDecodeFile = "decode.onnx";
+
+// Options that the graphs want of Qualcomm's provider.
+struct QnnOption {
+  const char *key, *value;
+};
+inline constexpr QnnOption kQnnOptions[] = {
+    {"offload_graph_io_quantization", "0"},           // inputs and outputs are integers already: what is around them belongs on the device
+    {"enable_block_quant_weight_optimization", "1"},  // blocks of 4 bits stay 4 bits
+};
 
 // A table or constant for the host, as a tensor of a safetensors file.
 struct HostTensor {

@@ -11,7 +11,7 @@
 #include <optional>
 
 #include "base/check.h"
-#include "exporter/attributes.h"
+#include "exporter/onnx_parts.h"
 
 namespace slm::exporter {
 namespace {

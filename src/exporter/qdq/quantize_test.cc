@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "exporter/attributes.h"
+#include "exporter/onnx_parts.h"
 
 namespace slm::exporter {
 namespace {

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <deque>
 
-#include "exporter/attributes.h"
+#include "exporter/onnx_parts.h"
 
 namespace slm::exporter {
 namespace {
@@ -47,13 +47,9 @@ class StaticBuilder {
 
  private:
   static onnx::ValueInfo Info(const std::string& name, const Dims& dims) {
-    onnx::ValueInfo v;
-    v.name = name;
-    v.type.kind = onnx::ValueType::Kind::kTensor;
-    v.type.element = ElementType::kFloat;
-    v.type.has_shape = true;
-    for (const int64_t d : dims) v.type.shape.push_back({d, ""});
-    return v;
+    std::vector<onnx::Dim> shape;
+    for (const int64_t d : dims) shape.push_back({d, ""});
+    return TensorInfo(name, ElementType::kFloat, std::move(shape));
   }
   std::string AddInput(StaticInput input, const Dims& dims) {
     const std::string name = input.name;

@@ -48,16 +48,16 @@ Status ReadLlama3(const Keys& params, int max_context, RopeConfig* r) {
   return params.Int("original_max_position_embeddings", &r->original_context);
 }
 
-// One set of parameters. `config` supplies what older files keep outside of it.
-Status ReadParameters(const Keys& config, const Json& object, Feature partial_rotary, int head_dim, int max_context, RopeConfig* r) {
+// One set of parameters. `config` supplies what older files keep outside of it, `c` the widths.
+Status ReadParameters(const Keys& config, const Json& object, const Architecture& arch, const ModelConfig& c, RopeConfig* r) {
   const Keys params(object);
   double partial = 1.0;
   SLM_RETURN_IF_ERROR(config.Float("partial_rotary_factor", &partial));
   SLM_RETURN_IF_ERROR(params.Float("partial_rotary_factor", &partial));
   if (!(partial > 0 && partial <= 1)) return Keys::Wrong("partial_rotary_factor", "a fraction of the head width");
-  if (partial < 1 && partial_rotary == Feature::kNo)
+  if (partial < 1 && arch.partial_rotary == Feature::kNo)
     return Keys::Wrong("partial_rotary_factor", fmt::format("1, but {}: models of this type rotate whole heads", partial));
-  r->rotary_dim = static_cast<int>(head_dim * partial);
+  r->rotary_dim = static_cast<int>(c.head_dim * partial);
   SLM_RETURN_IF_ERROR(params.Float("rope_theta", &r->theta));
   std::string type = "default";
   SLM_RETURN_IF_ERROR(params.Text("type", &type));
@@ -66,8 +66,8 @@ Status ReadParameters(const Keys& config, const Json& object, Feature partial_ro
                        RopeScalingByName(type, params.Has("long_factor") ? FactorLists::kYes : FactorLists::kNo));
   switch (scaling) {
     case RopeScaling::kNone: return Ok();
-    case RopeScaling::kLlama3: return ReadLlama3(params, max_context, r);
-    case RopeScaling::kLongRope: return ReadLongRope(config, params, max_context, r);
+    case RopeScaling::kLlama3: return ReadLlama3(params, c.max_context, r);
+    case RopeScaling::kLongRope: return ReadLongRope(config, params, c.max_context, r);
     case RopeScaling::kLinear: break;
   }
   r->scaling = RopeScaling::kLinear;
@@ -90,16 +90,12 @@ Status ReadRope(const Json& config, const Architecture& arch, ModelConfig* c) {
   const bool by_kind = chosen.contains("full_attention") || chosen.contains("sliding_attention");
   if (parameters && scaled && !by_kind) chosen = *scaling;
   if (parameters && scaled && by_kind && chosen["full_attention"].is_object()) chosen["full_attention"].update(*scaling);
-  const Json& flat = chosen;
-  SLM_ASSIGN_OR_RETURN(const Json* global, Keys(flat).Object("full_attention"));
-  SLM_ASSIGN_OR_RETURN(const Json* local, Keys(flat).Object("sliding_attention"));
+  SLM_ASSIGN_OR_RETURN(const Json* global, Keys(chosen).Object("full_attention"));
+  SLM_ASSIGN_OR_RETURN(const Json* local, Keys(chosen).Object("sliding_attention"));
   const bool nested = global || local;
+  if (!nested) global = &chosen;
   RopeConfig base = c->rope;
-  SLM_RETURN_IF_ERROR(ReadParameters(keys,
-                                     global   ? *global
-                                     : nested ? none
-                                              : flat,
-                                     arch.partial_rotary, c->head_dim, c->max_context, &c->rope));
+  SLM_RETURN_IF_ERROR(ReadParameters(keys, global ? *global : none, arch, *c, &c->rope));
   if (!nested && arch.local_theta == 0) {
     c->rope_local = c->rope;
     return Ok();
@@ -107,7 +103,7 @@ Status ReadRope(const Json& config, const Architecture& arch, ModelConfig* c) {
   if (arch.local_theta != 0) base.theta = arch.local_theta;
   SLM_RETURN_IF_ERROR(keys.Float("rope_local_base_freq", &base.theta));
   c->rope_local = base;
-  return ReadParameters(keys, local ? *local : none, arch.partial_rotary, c->head_dim, c->max_context, &c->rope_local);
+  return ReadParameters(keys, local ? *local : none, arch, *c, &c->rope_local);
 }
 
 }  // namespace slm::model::hf

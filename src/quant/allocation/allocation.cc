@@ -34,14 +34,14 @@ struct Options {
       which.push_back(t);
     }
   }
-  uint64_t LeastBytes() const {
+  uint64_t SmallestBytes() const {
     uint64_t sum = 0;
-    for (const TypeOptions& o : of) sum += std::min_element(o.begin(), o.end(), [](auto& a, auto& b) { return a.bytes < b.bytes; })->bytes;
+    for (const TypeOptions& o : of) sum += std::ranges::min_element(o, {}, &TypeOption::bytes)->bytes;
     return sum;
   }
-  uint64_t MostBytes() const {
+  uint64_t LargestBytes() const {
     uint64_t sum = 0;
-    for (const TypeOptions& o : of) sum += std::max_element(o.begin(), o.end(), [](auto& a, auto& b) { return a.bytes < b.bytes; })->bytes;
+    for (const TypeOptions& o : of) sum += std::ranges::max_element(o, {}, &TypeOption::bytes)->bytes;
     return sum;
   }
 };
@@ -119,26 +119,29 @@ void EachVocabulary(const Options& vocabulary, const F& f) {
 
 // The least loss in so many bytes. Error: that of the smallest embedding and head.
 Result<Found> LeastLoss(const Problem& p, const MostBytes& most) {
-  const uint64_t smallest = p.vocabulary.LeastBytes();
+  const uint64_t smallest = p.vocabulary.SmallestBytes();
+  if (smallest > most.all)
+    return Error(Code::kLimit, fmt::format("the smallest types of embedding and head take {} bytes, the budget is {}", smallest, most.all),
+                 "raise the budget, or allow smaller types");
   std::optional<Found> best;
   std::optional<Error> failed;
   EachVocabulary(p.vocabulary, [&](Found found) {
-    const uint64_t left = most.all > found.vocabulary_bytes ? most.all - found.vocabulary_bytes : 0;
-    auto body = AllocateBytes(p.body.of, std::min(most.body, left));
-    if (!body.ok() && found.vocabulary_bytes == smallest) failed = body.error();
-    if (!body.ok() || found.vocabulary_bytes > most.all) return;
+    if (found.vocabulary_bytes > most.all) return;
+    auto body = AllocateBytes(p.body.of, std::min(most.body, most.all - found.vocabulary_bytes));
+    if (!body.ok()) {
+      if (found.vocabulary_bytes == smallest) failed = body.error();
+      return;
+    }
     found.body = body.Take();
     const bool better = !best || found.loss() < best->loss() || (found.loss() == best->loss() && found.bytes() < best->bytes());
     if (better) best = std::move(found);
   });
   if (best) return *std::move(best);
-  if (failed) return *std::move(failed);
-  return Error(Code::kLimit, fmt::format("the smallest types of embedding and head take {} bytes, the budget is {}", smallest, most.all),
-               "raise the budget, or allow smaller types");
+  return *std::move(failed);
 }
 
 // The fewest bytes with at most that loss. Error: that of the best embedding and head.
-Result<Found> LeastBytes(const Problem& p, double most_loss) {
+Result<Found> FewestBytes(const Problem& p, double most_loss) {
   std::optional<Found> best;
   std::optional<Error> failed;
   double least = std::numeric_limits<double>::infinity();
@@ -170,10 +173,10 @@ Result<ExpectedPoint> AllocateTypes(const Sensitivities& sensitivities, const Ty
   const bool by_kld = budget.kld > 0 && budget.bpw <= 0 && budget.body_bpw <= 0;
   MostBytes most = MostBytesOf(problem.parts, budget);
   if (budget.kind == BudgetKind::kWish) {
-    most.body = std::max(most.body, problem.body.LeastBytes());
-    most.all = std::max(most.all, problem.body.LeastBytes() + problem.vocabulary.LeastBytes());
+    most.body = std::max(most.body, problem.body.SmallestBytes());
+    most.all = std::max(most.all, problem.body.SmallestBytes() + problem.vocabulary.SmallestBytes());
   }
-  auto found = by_kld ? LeastBytes(problem, budget.kld) : LeastLoss(problem, most);
+  auto found = by_kld ? FewestBytes(problem, budget.kld) : LeastLoss(problem, most);
   if (!found.ok()) return found.error().At(by_kld ? "the expected KLD" : "the matrices");
   std::map<const Tensor*, DType> types;
   const auto take = [&](const Options& o, const std::vector<int>& chosen) {
@@ -189,8 +192,8 @@ Result<ExpectedPoint> AllocateTypes(const Sensitivities& sensitivities, const Ty
 std::vector<ExpectedPoint> ExpectedCurve(const Sensitivities& sensitivities, const Plan& plan) {
   constexpr int kPoints = 9;
   const Problem problem(sensitivities, plan);
-  const uint64_t least = problem.body.LeastBytes() + problem.vocabulary.LeastBytes();
-  const uint64_t range = problem.body.MostBytes() + problem.vocabulary.MostBytes() - least;
+  const uint64_t least = problem.body.SmallestBytes() + problem.vocabulary.SmallestBytes();
+  const uint64_t range = problem.body.LargestBytes() + problem.vocabulary.LargestBytes() - least;
   std::vector<ExpectedPoint> points;
   for (int i = 0; i < kPoints; ++i) {
     const auto found = LeastLoss(problem, {std::numeric_limits<uint64_t>::max(), least + range * static_cast<uint64_t>(i) / (kPoints - 1)});

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/check.h"
 #include "kernels/norm/contract.h"
 
 namespace slm::quant {
@@ -82,6 +81,68 @@ class Sums {
   std::vector<TokenSums> tokens_;
 };
 
+// The final norm of each row of every state.
+struct NormedRows {
+  std::vector<int64_t> heads;  // changes with a changed head
+  // x [n]. Rows i * changes + c of `change`: of token i what change c adds to it. Rows i * heads.size() + h of `moved`: of token i what
+  // change heads[h] makes of it.
+  Matrix x, change, moved;
+
+  NormedRows(const model::Model& m, const Machine& machine, std::span<const float> rows, std::span<const LogitChange> changes) {
+    const int64_t width = m.config.d_model, n = std::ssize(rows) / width, n_changes = std::ssize(changes);
+    for (int64_t c = 0; c < n_changes; ++c)
+      if (changes[static_cast<size_t>(c)].head == HeadState::kChanged) heads.push_back(c);
+    const int64_t n_heads = std::ssize(heads);
+    x = Matrix(n, width), change = Matrix(n * n_changes, width), moved = Matrix(n * n_heads, width);
+    const FinalNorm norm(m, machine.isa);
+    auto fill = [&](int thread, int n_threads) {
+      const Range mine = SplitRange(n, 1, thread, n_threads);
+      for (int64_t i = mine.begin; i < mine.end; ++i) {
+        norm.Apply(rows.data() + i * width, x.Row(i));
+        for (int64_t c = 0; c < n_changes; ++c) {
+          const std::span<const float> changed = changes[static_cast<size_t>(c)].rows;
+          if (changed.empty()) continue;
+          float* to = change.Row(i * n_changes + c);
+          norm.Apply(changed.data() + i * width, to);
+          for (int64_t j = 0; j < width; ++j) to[j] -= x.Row(i)[j];
+        }
+        for (int64_t h = 0; h < n_heads; ++h)
+          for (int64_t j = 0; j < width; ++j)
+            moved.Row(i * n_heads + h)[j] = x.Row(i)[j] + change.Row(i * n_changes + heads[static_cast<size_t>(h)])[j];
+      }
+    };
+    machine.team->Run(fill);
+  }
+};
+
+// Rows of the head from `at` on.
+void ReadPart(const model::Model& m, const Machine& machine, int64_t at, Matrix* part) {
+  const model::Tensor& head = *m.Find(m.config.tied_head ? Role::kEmbedding : Role::kHead);
+  auto read = [&](int thread, int n_threads) {
+    const Range mine = SplitRange(part->rows(), 1, thread, n_threads);
+    for (int64_t r = mine.begin; r < mine.end; ++r) model::ReadRows(head, at + r, at + r + 1, part->Row(r));
+  };
+  machine.team->Run(read);
+  if (head.data.empty()) return;
+  const uint64_t row_bytes = head.data.size() / static_cast<uint64_t>(head.dims[0]);
+  m.DropPages(head.data.subspan(static_cast<uint64_t>(at) * row_bytes, static_cast<uint64_t>(part->rows()) * row_bytes));
+}
+
+// The rows of `part` become what `change_row` changes of them.
+void TakeChanges(const Machine& machine, const std::function<void(std::span<float> row)>& change_row, Matrix* part) {
+  auto subtract = [&](int thread, int n_threads) {
+    const auto width = static_cast<size_t>(part->columns());
+    std::vector<float> row(width);
+    const Range mine = SplitRange(part->rows(), 1, thread, n_threads);
+    for (int64_t r = mine.begin; r < mine.end; ++r) {
+      std::copy(part->Row(r), part->Row(r) + width, row.begin());
+      change_row(row);
+      for (size_t j = 0; j < width; ++j) part->Row(r)[j] = row[j] - part->Row(r)[j];
+    }
+  };
+  machine.team->Run(subtract);
+}
+
 }  // namespace
 
 std::vector<float> FinalNormed(const model::Model& m, const Machine& machine, std::span<const float> rows) {
@@ -99,33 +160,8 @@ std::vector<float> FinalNormed(const model::Model& m, const Machine& machine, st
 Result<std::vector<double>> MeanDivergences(const model::Model& m, const Machine& machine, std::span<const float> rows,
                                             std::span<const LogitChange> changes,
                                             const std::function<void(std::span<float> row)>& change_row) {
-  const int64_t width = m.config.d_model, n = static_cast<int64_t>(rows.size()) / width;
-  const auto n_changes = static_cast<int64_t>(changes.size());
-  std::vector<int64_t> heads;  // changes with a changed head
-  for (int64_t c = 0; c < n_changes; ++c)
-    if (changes[static_cast<size_t>(c)].head == HeadState::kChanged) heads.push_back(c);
-  const auto n_heads = static_cast<int64_t>(heads.size());
-  const FinalNorm norm(m, machine.isa);
-  // Rows i * n_changes + c: of token i what change c adds to it. Rows i * n_heads + h: of token i what change heads[h] makes of it.
-  Matrix x(n, width), change(n * n_changes, width), moved(n * n_heads, width);
-  auto prepare = [&](int thread, int n_threads) {
-    const Range mine = SplitRange(n, 1, thread, n_threads);
-    for (int64_t i = mine.begin; i < mine.end; ++i) {
-      norm.Apply(rows.data() + i * width, x.Row(i));
-      for (int64_t c = 0; c < n_changes; ++c) {
-        const std::span<const float> changed = changes[static_cast<size_t>(c)].rows;
-        if (changed.empty()) continue;
-        float* to = change.Row(i * n_changes + c);
-        norm.Apply(changed.data() + i * width, to);
-        for (int64_t j = 0; j < width; ++j) to[j] -= x.Row(i)[j];
-      }
-      for (int64_t h = 0; h < n_heads; ++h)
-        for (int64_t j = 0; j < width; ++j)
-          moved.Row(i * n_heads + h)[j] = x.Row(i)[j] + change.Row(i * n_changes + heads[static_cast<size_t>(h)])[j];
-    }
-  };
-  machine.team->Run(prepare);
-  const model::Tensor& head = *m.Find(m.config.tied_head ? Role::kEmbedding : Role::kHead);
+  const NormedRows normed(m, machine, rows, changes);
+  const int64_t n = normed.x.rows(), n_changes = std::ssize(changes), n_heads = std::ssize(normed.heads), width = m.config.d_model;
   Sums sums(m, n, changes.size());
   Matrix part(std::min<int64_t>(kPartRows, m.config.vocab_size), width);
   Matrix z(n, part.rows()), d(n * n_changes, part.rows()), d_head(n * n_heads, part.rows());
@@ -133,38 +169,23 @@ Result<std::vector<double>> MeanDivergences(const model::Model& m, const Machine
     const int64_t n_rows = std::min<int64_t>(kPartRows, m.config.vocab_size - at);
     if (n_rows < part.rows())
       part = Matrix(n_rows, width), z = Matrix(n, n_rows), d = Matrix(n * n_changes, n_rows), d_head = Matrix(n * n_heads, n_rows);
-    auto read = [&](int thread, int n_threads) {
-      const Range mine = SplitRange(n_rows, 1, thread, n_threads);
-      for (int64_t r = mine.begin; r < mine.end; ++r) model::ReadRows(head, at + r, at + r + 1, part.Row(r));
-    };
-    machine.team->Run(read);
-    if (!head.data.empty()) {
-      const uint64_t row_bytes = head.data.size() / static_cast<uint64_t>(head.dims[0]);
-      m.DropPages(head.data.subspan(static_cast<uint64_t>(at) * row_bytes, static_cast<uint64_t>(n_rows) * row_bytes));
-    }
+    ReadPart(m, machine, at, &part);
     const Multiplier words(machine, part);
-    words.Multiply(x, z);
-    words.Multiply(change, d);
+    words.Multiply(normed.x, z);
+    words.Multiply(normed.change, d);
     if (n_heads > 0) {
-      auto subtract = [&](int thread, int n_threads) {  // the part becomes what changes of it
-        std::vector<float> row(static_cast<size_t>(width));
-        const Range mine = SplitRange(n_rows, 1, thread, n_threads);
-        for (int64_t r = mine.begin; r < mine.end; ++r) {
-          std::copy(part.Row(r), part.Row(r) + width, row.begin());
-          change_row(row);
-          for (int64_t j = 0; j < width; ++j) part.Row(r)[j] = row[static_cast<size_t>(j)] - part.Row(r)[j];
-        }
-      };
-      machine.team->Run(subtract);
-      Multiplier(machine, part).Multiply(moved, d_head);
+      TakeChanges(machine, change_row, &part);
+      Multiplier(machine, part).Multiply(normed.moved, d_head);
     }
     auto add = [&](int thread, int n_threads) {
       std::vector<double> p;
       const Range mine = SplitRange(n, 1, thread, n_threads);
       for (int64_t i = mine.begin; i < mine.end; ++i) {
         sums.Open(static_cast<size_t>(i), z.Row(i), n_rows, &p);
-        for (int64_t h = 0; h < n_heads; ++h)
-          for (int64_t v = 0; v < n_rows; ++v) d.Row(i * n_changes + heads[static_cast<size_t>(h)])[v] += d_head.Row(i * n_heads + h)[v];
+        for (int64_t h = 0; h < n_heads; ++h) {
+          float* to = d.Row(i * n_changes + normed.heads[static_cast<size_t>(h)]);
+          for (int64_t v = 0; v < n_rows; ++v) to[v] += d_head.Row(i * n_heads + h)[v];
+        }
         for (int64_t c = 0; c < n_changes; ++c)
           sums.Add(static_cast<size_t>(i), static_cast<size_t>(c), z.Row(i), d.Row(i * n_changes + c), p);
       }

@@ -29,11 +29,6 @@ size_t SequencesOf(const Recipe& r, const CalibrationText& text) {
   return std::min(text.sequences.size(), static_cast<size_t>(r.measured_sequences));
 }
 
-void MakeCoarse(LayerTensor* t) {
-  const auto width = static_cast<size_t>(t->width);
-  for (size_t row = 0; row < t->values.size(); row += width) RoundCoarsely(std::span(t->values).subspan(row, width));
-}
-
 class Measurement {
  public:
   Measurement(const Plan& plan, const Machine& machine, std::function<bool()> cancelled)
@@ -68,7 +63,7 @@ class Measurement {
     std::map<const Tensor*, std::span<const float>> coarse;
     for (LayerTensor& t : weights.tensors()) {
       if (!allocated_.contains(t.tensor)) continue;
-      MakeCoarse(&t);
+      RoundCoarsely(t.values);
       coarse[t.tensor] = t.values;
     }
     SLM_RETURN_IF_ERROR(Shares(layer, entering, coarse, &here));
@@ -172,9 +167,6 @@ class Measurement {
     return Ok();
   }
 
-  bool IsLossless(const LayerTensor& t, DType dtype) const { return dtype == t.tensor->dtype; }  // of the source's own blocks
-  bool IsMeasured(const LayerTensor& t, DType dtype) const { return t.width % Info(dtype).block == 0 && !IsLossless(t, dtype); }
-
   // Of the products of `sample`, relative.
   struct Judged {
     LayerTensor sample;
@@ -193,7 +185,7 @@ class Measurement {
                       Gains* gains) const {
     const DType four = blocks == Blocks::kSuper ? DType::kQ4_K : DType::kQ4_0;
     for (const Judged& j : judged) {
-      const auto is_of_kind = [&](DType t) { return BlocksOf(t) == blocks && IsMeasured(j.sample, t); };
+      const auto is_of_kind = [&](DType t) { return BlocksOf(t) == blocks && !KnownError(*j.sample.tensor, t); };
       if (std::none_of(found_.types.begin(), found_.types.end(), is_of_kind)) continue;
       SLM_RETURN_IF_ERROR(GoOn());
       SLM_ASSIGN_OR_RETURN(const double without, ErrorOf(products, j, four, Codes::kNearest, rounder));
@@ -225,15 +217,15 @@ class Measurement {
         const Tensor* tensor = j.sample.tensor;
         MatrixSensitivity one{.tensor = tensor, .layer = layer, .errors = {}};
         for (const DType dtype : found_.types) {
-          if (!IsMeasured(j.sample, dtype)) {
-            one.errors.push_back(IsLossless(j.sample, dtype) ? 0 : -1);
+          if (const auto known = KnownError(*tensor, dtype)) {
+            one.errors.push_back(*known);
             continue;
           }
           SLM_ASSIGN_OR_RETURN(const double e, ErrorOf(products, j, dtype, Codes::kNearest, &rounder));
           one.errors.push_back(recipe_.gptq ? e * gains[static_cast<size_t>(BlocksOf(dtype))].at(tensor) : e);
         }
         LayerTensor coarse = j.sample;
-        MakeCoarse(&coarse);
+        RoundCoarsely(coarse.values);
         const double reference = j.power > 0 ? products.Of(j.sample, coarse.values) / j.power : 0;
         one.kld = reference > 0 ? 1 / reference : 0;
         out->push_back(std::move(one));
@@ -287,6 +279,12 @@ bool IsAllocated(const Choice& c, const Recipe& recipe) {
   const bool is_chosen = c.is_body || (c.is_vocabulary && recipe.measures_vocabulary);
   const bool kept = c.tensor->dtype == c.dtype && Info(c.dtype).block > 1;  // copied as it is: more bits would hold nothing
   return is_chosen && !kept && c.tensor->dims.back() % 32 == 0;
+}
+
+std::optional<double> KnownError(const Tensor& t, DType dtype) {
+  if (dtype == t.dtype) return 0;
+  if (t.dims.back() % Info(dtype).block != 0) return -1;
+  return std::nullopt;
 }
 
 Result<Sensitivities> MeasureSensitivities(const model::Model& m, const Plan& plan, const WriteOptions& options) {

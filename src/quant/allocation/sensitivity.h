@@ -7,6 +7,7 @@
 // measured likewise where their types are chosen (vocabulary_sensitivity.h).
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "base/dtype.h"
@@ -37,6 +38,9 @@ Result<Sensitivities> MeasureSensitivities(const model::Model& m, const Plan& pl
 // True for matrices whose type may be chosen: of the layers, and embedding and head where the recipe says so; rounded at all, and of a
 // width that whole blocks of 32 fill.
 bool IsAllocated(const Choice& c, const Recipe& recipe);
+
+// The error that needs no measurement: 0 as blocks that the source itself has, below 0 where blocks do not fit the width.
+std::optional<double> KnownError(const model::Tensor& t, DType dtype);
 
 // Bytes of memory that measuring takes at most.
 uint64_t SensitivityBytes(const model::Model& m, const Recipe& recipe, const CalibrationText& text, int n_threads);

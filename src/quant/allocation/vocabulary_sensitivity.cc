@@ -20,10 +20,6 @@ using model::Tensor;
 
 constexpr int64_t kHeadRows = 512;  // that stand for all: the vocabulary's rows are more alike than those of a layer's matrix
 
-std::span<float> RowOf(std::vector<float>& values, int64_t row, int64_t width) {
-  return std::span(values).subspan(static_cast<size_t>(row * width), static_cast<size_t>(width));
-}
-
 }  // namespace
 
 VocabularySensitivity::VocabularySensitivity(const model::Model& m, const Plan& plan, const Machine& machine,
@@ -54,7 +50,7 @@ LayerTensor VocabularySensitivity::TokenRows() const {
 
 std::vector<HiddenStates> VocabularySensitivity::CoarselyEmbedded() const {
   LayerTensor t = TokenRows();
-  for (int64_t row = 0; row < t.rows; ++row) RoundCoarsely(RowOf(t.values, row, t.width));
+  RoundCoarsely(t.values);
   for (float& v : t.values) v *= m_.config.embedding_scale;
   std::vector<HiddenStates> out;
   auto from = t.values.begin();
@@ -71,11 +67,11 @@ template <class Relative>
 Result<VocabularySensitivity::Errors> VocabularySensitivity::ErrorsOf(const LayerTensor& t, const Relative& relative) const {
   Errors errors;
   std::vector<float> values = t.values;
-  for (int64_t row = 0; row < t.rows; ++row) RoundCoarsely(RowOf(values, row, t.width));
+  RoundCoarsely(values);
   errors.coarse = relative(values);
   for (const DType dtype : recipe_.types) {
-    if (t.width % Info(dtype).block != 0 || dtype == t.tensor->dtype) {  // of the source's own blocks nothing is lost
-      errors.types.push_back(dtype == t.tensor->dtype ? 0 : -1);
+    if (const auto known = KnownError(*t.tensor, dtype)) {
+      errors.types.push_back(*known);
       continue;
     }
     auto round = [&](int thread, int n_threads) {

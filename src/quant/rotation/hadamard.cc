@@ -6,6 +6,8 @@
 #include <cmath>
 #include <utility>
 
+#include "base/splitmix64.h"
+
 namespace slm::quant {
 namespace {
 
@@ -81,14 +83,6 @@ Signs Find(int64_t n) {
   return {};
 }
 
-// SplitMix64.
-uint64_t Draw(uint64_t* state) {
-  uint64_t z = *state += 0x9e3779b97f4a7c15u;
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-  return z ^ (z >> 31);
-}
-
 }  // namespace
 
 Result<std::vector<int8_t>> HadamardSigns(int64_t n) {
@@ -103,7 +97,8 @@ Result<std::vector<float>> RandomHadamard(int64_t n, uint64_t seed) {
   SLM_ASSIGN_OR_RETURN(const Signs h, HadamardSigns(n));
   std::vector<float> column(static_cast<size_t>(n)), out(h.size());
   const auto size = static_cast<float>(1 / std::sqrt(static_cast<double>(n)));
-  for (float& c : column) c = Draw(&seed) >> 63 ? -size : size;
+  SplitMix64 draw(seed);
+  for (float& c : column) c = draw.Next() >> 63 ? -size : size;
   for (size_t i = 0; i < out.size(); ++i) out[i] = static_cast<float>(h[i]) * column[i % column.size()];
   return out;
 }

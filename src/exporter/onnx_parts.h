@@ -1,4 +1,4 @@
-// Attributes of ONNX nodes, one line each.
+// Attributes of ONNX nodes and values of ONNX graphs, a line each.
 #pragma once
 #include <string>
 #include <utility>
@@ -35,6 +35,16 @@ inline onnx::Attribute Text(const char* name, std::string v) {
   a.kind = onnx::Attribute::Kind::kString;
   a.strings = {std::move(v)};
   return a;
+}
+
+inline onnx::ValueInfo TensorInfo(const std::string& name, onnx::ElementType type, std::vector<onnx::Dim> shape) {
+  onnx::ValueInfo v;
+  v.name = name;
+  v.type.kind = onnx::ValueType::Kind::kTensor;
+  v.type.element = type;
+  v.type.has_shape = true;
+  v.type.shape = std::move(shape);
+  return v;
 }
 
 }  // namespace slm::exporter
