@@ -209,7 +209,7 @@ class Composer {
     onnx::Graph& to = out_.model->graph;
     for (const std::string& name : s.outputs) {
       if (!Find(g.outputs, name)) return Corrupt("the graph has no output " + Quoted(name));
-      if (IsInput(names_, name))
+      if (IsInput(names_, name) || IsInput(names_, KnownAs(s, name)))
         return Unsupported("its output " + Quoted(name) + " is called as an input of the decoder", "export it otherwise");
       if (std::find(s.inputs.begin(), s.inputs.end(), name) != s.inputs.end())
         return Corrupt("an input and an output are called " + Quoted(name) + ": the runtime forgets it before the stage runs");

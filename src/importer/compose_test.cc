@@ -56,8 +56,8 @@ std::vector<StageGraph> Two() {
 TEST(Compose, NamesOfAStageAreItsOwn) {
   const auto c = Compose(Two(), {});
   ASSERT_TRUE(c.ok()) << c.error().message();
-  EXPECT_EQ(Lines(*c.value().model), (Names{"a/input_ids = Identity input_ids", "a/x = Neg a/input_ids", "a/y = Abs a/x", "b/x = Identity a/y",
-                                            "b/y = Neg b/x", "b/logits = Abs b/y", "logits = Identity b/logits"}));
+  EXPECT_EQ(Lines(*c.value().model), (Names{"a/input_ids = Identity input_ids", "a/x = Neg a/input_ids", "a/y = Abs a/x",
+                                            "b/x = Identity a/y", "b/y = Neg b/x", "b/logits = Abs b/y", "logits = Identity b/logits"}));
   ASSERT_EQ(c.value().model->graph.inputs.size(), 1u);
   ASSERT_EQ(c.value().model->graph.outputs.size(), 1u);
   EXPECT_EQ(c.value().form, CallForm::kAnyLength);

@@ -34,7 +34,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
   }
   const auto composed = importer::Compose(stages, config.value().names);
   if (!composed.ok()) return 0;
-  const importer::Stated stated{.naming = config.value().names, .longest = 16, .n_kv_heads = 0, .head_dim = 0, .form = composed.value().form};
+  const importer::Stated stated{
+      .naming = config.value().names, .longest = 16, .n_kv_heads = 0, .head_dim = 0, .form = composed.value().form};
   const auto decoder = importer::InterpretDecoder(composed.value().model, stated);
   if (decoder.ok() && !graph::Verify(decoder.value().decoder.graph).ok()) __builtin_trap();
   return 0;

@@ -1,5 +1,5 @@
-// Folders of tests/tiny/onnx_decoders cut into pipelines of three stages: the logits of ONNX Runtime for the whole graph, as they are and with
-// fixed shapes and quantized activations; folders that are damaged.
+// Folders of tests/tiny/onnx_decoders cut into pipelines of three stages: the logits of ONNX Runtime for the whole graph, as they are and
+// with fixed shapes and quantized activations; folders that are damaged.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -186,8 +186,7 @@ class Folder {
       for (const onnx::ValueInfo& v : values) out_names.push_back(v.name);
       return out_names;
     };
-    pipeline().push_back(
-        {{name, {{"filename", name + ".onnx"}, {"inputs", names(m.graph.inputs)}, {"outputs", names(m.graph.outputs)}}}});
+    pipeline().push_back({{name, {{"filename", name + ".onnx"}, {"inputs", names(m.graph.inputs)}, {"outputs", names(m.graph.outputs)}}}});
     SetConfig();
   }
 
@@ -251,12 +250,14 @@ void ExpectRefusal(const std::string& message, const Names& parts) {
 
 TEST(ImportPipeline, DamagedFoldersAreRefused) {
   Folder f("builder_f32");
-  ExpectRefusal(f.MessageWith([](Folder& x) { x.stage("layers")["filename"] = "absent.onnx"; }), {"genai_config.json", "layers", "absent.onnx"});
+  ExpectRefusal(f.MessageWith([](Folder& x) { x.stage("layers")["filename"] = "absent.onnx"; }),
+                {"genai_config.json", "layers", "absent.onnx"});
   ExpectRefusal(f.MessageWith([](Folder& x) { x.stage("layers")["filename"] = "../layers.onnx"; }), {"layers", "not the name of a file"});
   ExpectRefusal(f.MessageWith([](Folder& x) { x.stage("layers")["filename"] = "/etc/passwd"; }), {"layers", "not the name of a file"});
   ExpectRefusal(f.MessageWith([](Folder& x) { x.stage("layers")["filename"] = "model.onnx.data"; }), {"model.onnx.data"});
   ExpectRefusal(f.MessageWith([](Folder& x) { x.stage("lm_head")["filename"] = "embedding.onnx"; }), {"two stages", "embedding.onnx"});
-  ExpectRefusal(f.MessageWith([](Folder& x) { std::swap(x.pipeline()[0], x.pipeline()[1]); }), {"stage \"layers\"", "\"embedding\"", "a cycle"});
+  ExpectRefusal(f.MessageWith([](Folder& x) { std::swap(x.pipeline()[0], x.pipeline()[1]); }),
+                {"stage \"layers\"", "\"embedding\"", "a cycle"});
   ExpectRefusal(f.MessageWith([](Folder& x) { x.pipeline().erase(0); }), {"stage \"layers\"", "made by no stage"});
   ExpectRefusal(f.MessageWith([](Folder& x) { x.pipeline().erase(2); }), {"no output \"logits\""});
   ExpectRefusal(f.MessageWith([](Folder& x) { x.pipeline() = json::array(); }), {"names no ONNX file"});
@@ -264,7 +265,8 @@ TEST(ImportPipeline, DamagedFoldersAreRefused) {
     for (const char* name : {"embedding", "layers", "lm_head"}) x.stage(name)["run_on_token_gen"] = false;
   }),
                 {"no stage runs for single tokens"});
-  ExpectRefusal(f.MessageWith([](Folder& x) { x.stage("layers")["inputs"].push_back("nobody"); }), {"stage \"layers\"", "no input \"nobody\""});
+  ExpectRefusal(f.MessageWith([](Folder& x) { x.stage("layers")["inputs"].push_back("nobody"); }),
+                {"stage \"layers\"", "no input \"nobody\""});
   ExpectRefusal(f.MessageWith([](Folder& x) { x.stage("layers")["outputs"].erase(0); }), {"cache"});
   fs::create_symlink("/etc/hostname", f.path() / "link.onnx");
   ExpectRefusal(f.MessageWith([](Folder& x) { x.stage("layers")["filename"] = "link.onnx"; }), {"link.onnx", "out of the folder"});

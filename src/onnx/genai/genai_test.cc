@@ -73,8 +73,9 @@ TEST(GenAiPipeline, WhatContradictsItselfIsRefused) {
   for (int i = 1; i < 1000; ++i) many += ", " + Stage(std::to_string(i), fmt::format("{}.onnx", i));
   ExpectRefusal(Config(many + "}]"), "1000 stages");
   // The keys of another "pipeline" are not those of this one.
-  ExpectRefusal(R"({"model": {"decoder": {"pipeline": [{"a": {"filename": "a.onnx"}}]}, "decoder": {"pipeline": [{"b": {"filename": "b.onnx"}}]}}})",
-                "stands twice");
+  ExpectRefusal(
+      R"({"model": {"decoder": {"pipeline": [{"a": {"filename": "a.onnx"}}]}, "decoder": {"pipeline": [{"b": {"filename": "b.onnx"}}]}}})",
+      "stands twice");
 }
 
 }  // namespace
