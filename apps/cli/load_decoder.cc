@@ -2,19 +2,23 @@
 #include "load_decoder.h"
 
 #include "onnx/static_folder/static_folder.h"
+#include "static_graphs.h"
 
 namespace slm::cli {
 
 Result<LoadedDecoder> LoadDecoder(const std::string& path) {
-  if (onnx::IsStaticFolder(path))
-    return Error(Code::kUnsupported, path + ": graphs of fixed shapes, which ONNX Runtime runs and own kernels do not",
-                 "leave out --backend cpu; slm check takes the folder, slm inspect one of its .onnx files");
+  std::vector<int32_t> begin;
+  if (onnx::IsStaticFolder(path)) {
+    SLM_ASSIGN_OR_RETURN(const onnx::StaticFolder folder, onnx::ReadStaticFolder(path));
+    SLM_RETURN_IF_ERROR(CheckSums(folder));
+    begin = folder.manifest.prefix_tokens;
+  }
   if (!importer::IsOnnxModel(path)) {
     SLM_ASSIGN_OR_RETURN(auto m, model::LoadModel(path));
-    return LoadedDecoder{std::move(m), nullptr};
+    return LoadedDecoder{std::move(m), nullptr, {}};
   }
   SLM_ASSIGN_OR_RETURN(importer::ImportedModel m, importer::Import(path));
-  return LoadedDecoder{std::move(m.model), std::move(m.decoder)};
+  return LoadedDecoder{std::move(m.model), std::move(m.decoder), std::move(begin)};
 }
 
 Status RefusePackage(const model::Model& m) {

@@ -2,6 +2,7 @@
 #pragma once
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 #include "graph/graph.h"
@@ -13,6 +14,7 @@ namespace slm::cli {
 struct LoadedDecoder {
   std::shared_ptr<model::Model> model;
   std::shared_ptr<const importer::Decoder> onnx;  // null: the model's configuration says what the graph is
+  std::vector<int32_t> begin;                     // tokens that every sequence begins with; empty: the tokenizer's own
 };
 
 // Errors: what LoadModel and Import say.

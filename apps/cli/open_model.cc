@@ -259,6 +259,7 @@ Result<OpenedModel> OpenModel(const Io& io, const OpenOptions& o) {
   if (!tokenizer->ok()) return tokenizer->error().At(path);
   opened.backend = built.Take();
   opened.kv_type = o.kv;
+  opened.begin = loaded.begin;
   opened.tokenizer = std::make_unique<text::Tokenizer>(tokenizer->Take());
   LetGo(*loaded.model);
   opened.load_ns = NowNs() - start_ns;

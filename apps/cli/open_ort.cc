@@ -44,7 +44,7 @@ Result<ort::Decoder> DecoderOf(const std::string& path, const onnx::GenAiConfig&
                                const ort::Choice& choice) {
   if (!onnx::OnlyDecoder(c))
     return Error(Code::kUnsupported, path + ": the model is not one decoder file (type " + c.type + ")",
-                 "pipelines and models with encoders are not run yet");
+                 "own kernels run pipelines: leave out --backend and devices; models with encoders are not run yet");
   ort::Decoder d;
   d.path = path + "/" + c.files[0].name;
   d.context = c.context_length;

@@ -47,7 +47,7 @@ Dims ShapeOf(const Axes& axes, const CallLengths& call) {
   return dims;
 }
 
-Axes RowAxes(int64_t width) { return {One(), OfKind(Kind::kToken), Feature(width)}; }
+Axes RowAxes(int64_t width, CallForm form) { return {One(), TokenAxisOf(form), Feature(width)}; }
 
 int64_t Width(const Axes& axes) {
   int64_t n = 1;

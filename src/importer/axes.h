@@ -13,6 +13,9 @@ struct CallLengths {
   int64_t past = 0, tokens = 1;
 };
 
+// What the graph's calls are for: one with fixed shapes may be for one token only, whose axis is then one of the axes of one value.
+enum class CallForm : uint8_t { kAnyLength, kOneToken };
+
 struct Axis {
   enum class Kind : uint8_t { kOne, kToken, kPast, kSlot, kFeature, kRepeat };  // kSlot: past and new tokens
   Kind kind = Kind::kOne;
@@ -33,8 +36,10 @@ inline Axis Feature(int64_t n, int64_t stride = 1) { return n == 1 ? Axis{} : Ax
 int64_t Extent(const Axis& a, const CallLengths& call);
 Dims ShapeOf(const Axes& axes, const CallLengths& call);
 
+// Of the tokens of a call.
+inline Axis TokenAxisOf(CallForm form) { return form == CallForm::kOneToken ? One() : OfKind(Axis::Kind::kToken); }
 // [1, T, width]
-Axes RowAxes(int64_t width);
+Axes RowAxes(int64_t width, CallForm form);
 // Values a token: the product of the features.
 int64_t Width(const Axes& axes);
 // The token axis, if there is one, comes first, then the row in its order: nothing is permuted.

@@ -22,7 +22,9 @@ double NumberAt(const Array& a, int64_t i) {
   return IsFloat(a.type) ? a.f[static_cast<size_t>(i)] : static_cast<double>(a.i[static_cast<size_t>(i)]);
 }
 
-Calls::Calls(std::shared_ptr<const onnx::Model> m, int64_t longest) : m_(std::move(m)), probes_{{0, 3}, {0, 1}, {1, 2}, {5, 1}, {4, 3}} {
+Calls::Calls(std::shared_ptr<const onnx::Model> m, int64_t longest, CallForm form)
+    : m_(std::move(m)), probes_{{0, 3}, {0, 1}, {1, 2}, {5, 1}, {4, 3}} {
+  if (form == CallForm::kOneToken) probes_ = {{0, 1}, {1, 1}, {3, 1}, {5, 1}};
   if (longest > 8) probes_.push_back({longest - 1, 1});
   IndexNodes();
 }

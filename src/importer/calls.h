@@ -23,7 +23,7 @@ struct Work {
 class Calls {
  public:
   // `longest`: tokens of the longest call that is probed.
-  Calls(std::shared_ptr<const onnx::Model> m, int64_t longest);
+  Calls(std::shared_ptr<const onnx::Model> m, int64_t longest, CallForm form);
 
   const std::vector<CallLengths>& probes() const { return probes_; }
   void IndexNodes();  // again, when the nodes of the model were changed

@@ -27,7 +27,7 @@ bool IsWhole(onnx::ElementType t) { return t == onnx::ElementType::kInt64 || t =
 class Interpreter {
  public:
   Interpreter(const std::shared_ptr<onnx::Model>& m, const Stated& stated)
-      : m_(*m), stated_(stated), naming_(stated.naming), w_(m, stated.longest) {}
+      : m_(*m), stated_(stated), naming_(stated.naming), w_(m, stated.longest, stated.form) {}
 
   Status Run() {
     if (!m_.graph.sparse_initializers.empty()) return Refuse("sparse weights");
@@ -75,7 +75,7 @@ class Interpreter {
     w_.calls.AddInput(v, input);
     if (input == Input::kIds) {
       value->kind = Kind::kIds;
-      value->axes = {One(), OfKind(AxisKind::kToken)};
+      value->axes = {One(), TokenAxisOf(stated_.form)};
     } else if (input != Input::kPast) {
       value->kind = Kind::kCall;
       for (const CallLengths& call : w_.calls.probes()) value->at.push_back(w_.calls.ArrayOf(v.name, call));
@@ -91,6 +91,10 @@ class Interpreter {
     const int64_t heads = shape.size() == 4 ? size(1, stated_.n_kv_heads) : 0, width = shape.size() == 4 ? size(3, stated_.head_dim) : 0;
     if (number >= kMostLayers || heads < 1 || width < 1 || heads > kMostHeads || width > kMostWidth)
       return Refuse(fmt::format("input {}: a cache is [batch, heads, slots, width], heads and width known", Quoted(v.name)));
+    if (const int64_t slots = shape[2].value; slots >= 0) {
+      if (slots == 0) return Refuse(fmt::format("input {}: a cache of no slots", Quoted(v.name)));
+      w_.most_total = w_.most_total == 0 ? slots : std::min(w_.most_total, slots);
+    }
     value->kind = Kind::kPast;
     value->layer = number;
     value->is_key = part == Part::kKeys;

@@ -47,6 +47,7 @@ struct Stated {
   Naming naming;
   int64_t longest = 0;  // the context
   int64_t n_kv_heads = 0, head_dim = 0;
+  CallForm form = CallForm::kAnyLength;
 };
 
 // The whole graph of `file`. Errors: as Import, without the file.

@@ -6,13 +6,17 @@
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 
+#include "importer/compose.h"
 #include "importer/decoder.h"
+#include "importer/static_decoder.h"
 #include "model/hf/folder.h"
 #include "model/hf/keys.h"
 #include "model/json.h"
 #include "model/quoted.h"
 #include "onnx/genai/genai.h"
+#include "onnx/static_folder/static_folder.h"
 
 namespace slm::importer {
 namespace {
@@ -27,10 +31,12 @@ constexpr int kUsualContext = 4096;    // where nothing says it
 
 // What lies beside the graph.
 struct Source {
-  std::string folder, file;
+  std::string folder, file;  // no file: a pipeline, or graphs of fixed shapes
   std::string format = "onnx", type, name;
   int context = 0;
   std::vector<int32_t> bos, eos;
+  std::vector<onnx::GenAiStage> stages;  // of a pipeline
+  std::optional<onnx::StaticFolder> fixed;
   Stated stated;
 };
 
@@ -54,19 +60,40 @@ Status ReadGenAi(Source* s) {
   SLM_ASSIGN_OR_RETURN(const onnx::GenAiConfig c, onnx::ReadGenAiConfig(s->folder));
   std::string stages;
   for (const onnx::GenAiFile& f : c.files) stages += (stages.empty() ? "" : ", ") + model::Quoted(f.name);
-  if (!onnx::OnlyDecoder(c))
-    return Error(
-        Code::kUnsupported,
-        fmt::format("{}: genai_config.json: a model of several graphs ({}); folders with one decoder graph are run", s->folder, stages),
-        "export the model as one graph, for the CPU");
+  const bool pipeline = s->file.empty() && onnx::OnlyPipeline(c);
+  if (!onnx::OnlyDecoder(c) && !pipeline && s->file.empty())
+    return Error(Code::kUnsupported,
+                 fmt::format("{}: genai_config.json: a model of several graphs ({}); one decoder graph, or a pipeline of stages, is run",
+                             s->folder, stages),
+                 "export the model as one graph, for the CPU");
+  if (pipeline && c.slides_cache)
+    return Error(Code::kUnsupported, s->folder + ": genai_config.json: a cache that forgets (\"slide_key_value_cache\")",
+                 "run it with ONNX Runtime GenAI");
   s->format = "genai";
   s->type = c.type;
   s->context = c.context_length;
   s->bos.assign(c.bos_ids.begin(), c.bos_ids.end());
   s->eos.assign(c.eos_ids.begin(), c.eos_ids.end());
-  if (s->file.empty()) s->file = (fs::path(s->folder) / c.files[0].name).string();
+  if (pipeline)
+    for (const onnx::GenAiStage& stage : c.stages)
+      if (stage.on_token) s->stages.push_back(stage);  // they take prompts, too
+  if (pipeline && s->stages.empty())
+    return Error(Code::kUnsupported, s->folder + ": genai_config.json: no stage runs for single tokens (\"run_on_token_gen\")",
+                 "name a folder that generates text");
+  if (s->file.empty() && !pipeline) s->file = (fs::path(s->folder) / c.files[0].name).string();
   s->stated.naming = c.names;
   s->stated.n_kv_heads = c.n_kv_heads, s->stated.head_dim = c.head_dim;
+  return Ok();
+}
+
+Status ReadStatic(Source* s) {
+  SLM_ASSIGN_OR_RETURN(s->fixed, onnx::ReadStaticFolder(s->folder));
+  const onnx::StaticManifest& m = s->fixed->manifest;
+  s->format = "static";
+  s->type = m.architecture;
+  s->context = m.context;
+  s->bos = m.bos_ids, s->eos = m.eos_ids;
+  s->stated.naming.logits = m.logits;
   return Ok();
 }
 
@@ -108,8 +135,13 @@ Result<Source> Find(const std::string& path) {
     if (fs::path(s.folder).filename() == "onnx" && !Exists(fs::path(s.folder) / "config.json"))
       s.folder = (fs::path(s.folder) / "..").string();
   }
+  if (s.file.empty() && onnx::IsStaticFolder(s.folder)) {
+    SLM_RETURN_IF_ERROR(ReadStatic(&s));
+    return s;
+  }
   if (onnx::IsGenAiFolder(s.folder)) SLM_RETURN_IF_ERROR(ReadGenAi(&s));
   else SLM_RETURN_IF_ERROR(ReadConfig(&s));
+  if (!s.stages.empty()) return s;
   if (s.file.empty()) s.file = PlainGraph(s.folder);
   if (s.file.empty()) return Error(Code::kNotFound, path + ": no model.onnx", "name a complete model folder");
   return s;
@@ -155,6 +187,27 @@ void MoveTensors(Weights& weights, Model* m, graph::Graph* g) {
   }
 }
 
+// The graph, and what calls it is for.
+Result<Composed> ReadGraph(const Source& s) {
+  std::vector<StageGraph> stages;
+  if (s.fixed) {
+    SLM_ASSIGN_OR_RETURN(stages, StagesOf(*s.fixed));
+  }
+  for (const onnx::GenAiStage& stage : s.stages) {
+    SLM_ASSIGN_OR_RETURN(onnx::Model m, onnx::ReadModel((fs::path(s.folder) / stage.file).string()));
+    stages.push_back({stage, std::make_shared<onnx::Model>(std::move(m))});
+  }
+  if (stages.empty()) {
+    SLM_ASSIGN_OR_RETURN(onnx::Model m, onnx::ReadModel(s.file));
+    if (const Status status = RefuseCompiled(m); !status.ok()) return status.error().At(s.file);
+    return Composed{std::make_shared<onnx::Model>(std::move(m)), CallForm::kAnyLength};
+  }
+  auto composed = Compose(stages, s.stated.naming);
+  if (!composed.ok()) return composed.error().At(s.folder);
+  if (s.fixed) composed.value().form = CallForm::kOneToken;
+  return composed;
+}
+
 // A model with what its tensors point into.
 struct Held {
   Model model;
@@ -188,19 +241,21 @@ bool IsOnnxModel(const std::string& path) {
   if (path.ends_with(".onnx")) return true;
   std::error_code ec;
   if (!fs::is_directory(path, ec) || HasSafetensors(path)) return false;
-  return onnx::IsGenAiFolder(path) || !PlainGraph(path).empty();
+  return onnx::IsGenAiFolder(path) || onnx::IsStaticFolder(path) || !PlainGraph(path).empty();
 }
 
 Result<std::string> GraphFile(const std::string& path) {
   if (path.ends_with(".onnx")) return path;
   SLM_ASSIGN_OR_RETURN(Source s, Find(path));
+  if (s.file.empty()) return Error(Code::kUnsupported, path + ": a model of several graphs", "name one of its .onnx files");
   return std::move(s.file);
 }
 
 Result<ImportedModel> Import(const std::string& path) {
   SLM_ASSIGN_OR_RETURN(Source s, Find(path));
-  SLM_ASSIGN_OR_RETURN(onnx::Model read, onnx::ReadModel(s.file));
-  auto file = std::make_shared<onnx::Model>(std::move(read));
+  SLM_ASSIGN_OR_RETURN(const Composed composed, ReadGraph(s));
+  const std::shared_ptr<onnx::Model>& file = composed.model;
+  s.stated.form = composed.form;
   auto held = std::make_shared<Held>();
   held->file = file;
   const std::shared_ptr<Model> m(held, &held->model);
@@ -211,7 +266,7 @@ Result<ImportedModel> Import(const std::string& path) {
   for (const onnx::ExternalFile& f : file->external_files) m->file_bytes += f.bytes;
   s.stated.longest = std::clamp(s.context > 0 ? s.context : kUsualContext, 1, kMostContext);
   auto interpreted = InterpretDecoder(file, s.stated);
-  if (!interpreted.ok()) return interpreted.error().At(s.file);
+  if (!interpreted.ok()) return interpreted.error().At(s.file.empty() ? s.folder : s.file);
   Interpreted i = interpreted.Take();
   FillConfig(s, i.facts, &m->config);
   SLM_RETURN_IF_ERROR(AddTokenizer(s, m.get()));

@@ -45,6 +45,7 @@ enum class Kind : uint8_t {
   kOffsets,    // kBlockSums times `weight`
   kScores,     // queries `of` times keys `with`
   kProbabilities,
+  kCodes,  // `of`, rounded to whole numbers by the scale and zero point of `quantized_by`: only turned back, which gives `of`
   kNever,  // a condition that never holds: a probability is no NaN
 };
 
@@ -64,6 +65,7 @@ struct Value {
   int64_t begin = 0, end = 0;
   bool negated = false;
   std::string table, sines;
+  std::vector<std::shared_ptr<Value>> quantized_by;
   float eps = 0;
   int layer = -1;
   bool is_key = false;

@@ -37,9 +37,11 @@ struct Choice {
 
 struct Walk {
   // `m`: flattened; a branch takes the place of its If on the way.
-  Walk(const std::shared_ptr<onnx::Model>& m, int64_t longest) : onnx(*m), calls(m, longest) {}
+  Walk(const std::shared_ptr<onnx::Model>& m, int64_t longest, CallForm calls_for)
+      : onnx(*m), form(calls_for), calls(m, longest, calls_for) {}
 
   onnx::Model& onnx;
+  const CallForm form;
   Calls calls;
   Emitter emit;
   std::map<std::string, ValuePtr> values;
@@ -49,7 +51,7 @@ struct Walk {
   int n_attentions = 0;                   // in the order of the graph, which must be that of `layers`
   int n_branches = 0;                     // that were taken
   std::map<std::string, Choice> choices;  // by the condition's name: Ifs in Ifs ask the same again
-  int64_t most_total = 0;                 // tokens of a sequence up to which they are the right ones; 0: any
+  int64_t most_total = 0;                 // tokens up to which they are the right ones, or for which a fixed cache has slots; 0: any
 };
 
 // The branch of the If at `at` that every call takes, or every call of short sequences: then `most_total` says up to where. Its nodes then

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Folders of slm export --to qdq as decoder pipelines of ONNX Runtime GenAI: the tokens of slm's own host.   pipeline_test.py SLM
+"""Decoder pipelines: folders of slm export --to qdq in ONNX Runtime GenAI, and pipelines on own kernels, beside GenAI.   pipeline_test.py SLM
 
-Needs the package onnxruntime_genai and an ONNX Runtime for slm; skipped without, a failure with SLM_NEED_ORT=1. SLM_ORT_QNN is the library of
+Needs the packages onnx and onnxruntime_genai and an ONNX Runtime for slm; skipped without, a failure with SLM_NEED_ORT=1. SLM_ORT_QNN is the library of
 Qualcomm's provider, whose simulator of the HTP then runs the graphs. Simulated: nothing here says what a device does.
 """
 import json
@@ -14,6 +14,7 @@ import unittest
 
 import ort_test
 from ort_test import ON_HTP, QNN, SOURCE, document, has_package, has_runtime, slm
+from split_pipeline import split
 
 BEGIN, CHUNK, N = 262, 32, 20
 PROMPTS = ("", "x", "The quick brown fox jumps over", "A text of some length: the quick brown fox jumps over the lazy dog and the cat sat on the mat")
@@ -131,12 +132,69 @@ class Pipeline(unittest.TestCase):
         self.assertFalse((self.d / "four/genai_config.json").exists())
 
 
+class OwnKernels(unittest.TestCase):
+    """A folder of one graph, cut in three stages: the tokens of onnxruntime-genai, which loads the same folder."""
+
+    def setUp(self):
+        self.temporary = tempfile.TemporaryDirectory()
+        self.addCleanup(self.temporary.cleanup)
+        self.d = pathlib.Path(self.temporary.name)
+        model = self.d / "model"
+        shutil.copytree(SOURCE / "tests/tiny/models/llama", model)  # its four heads of 8 become two of 16, which ONNX Runtime takes
+        config = json.loads((model / "config.json").read_text())
+        (model / "config.json").write_text(json.dumps(config | {"num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16,
+                                                                "max_position_embeddings": 256}))
+        self.whole = self.d / "whole"
+        made = slm("export", model, "--to", "genai", "-o", self.whole, "--exact")
+        self.assertEqual(made.returncode, 0, made.stderr)
+
+    def run_own(self, folder, prompt, *words):
+        run = slm("run", folder, "--raw", "-p", prompt, "-n", 64, "--ids", "--ignore-eos", "--compute", "f32", "--json", *words)
+        self.assertEqual(run.returncode, 0, run.stderr)
+        return json.loads(run.stdout.splitlines()[-1])["ids"]
+
+    def genai(self, folder, prompts):
+        code = ("import json, sys; sys.path.insert(0, sys.argv[1]); import onnxruntime_genai as g; from genai_ids import greedy_ids\n"
+                "m = g.Model(sys.argv[2])\nfor ids in json.load(sys.stdin): print('IDS', greedy_ids(m, ids, 64))")
+        config = folder / "genai_config.json"
+        whole = config.read_text()
+        endless = json.loads(whole)
+        endless["model"]["eos_token_id"] = endless["model"]["vocab_size"] - 1  # it goes on as --ignore-eos does
+        config.write_text(json.dumps(endless))
+        run = subprocess.run([sys.executable, "-c", code, str(pathlib.Path(__file__).parent), str(folder)], input=json.dumps(prompts),
+                             capture_output=True, text=True, timeout=200)
+        config.write_text(whole)
+        found = [json.loads(line[4:]) for line in run.stdout.splitlines() if line.startswith("IDS ")]
+        self.assertEqual(len(found), len(prompts), run.stdout + run.stderr)
+        return found
+
+    def test_tokens_of_three_stages(self):
+        ids = []
+        for prompt in PROMPTS[1:]:
+            run = slm("tokenize", self.whole, "--json", "--no-special", stdin=prompt)
+            ids.append(json.loads(run.stdout)["ids"])
+        for rename in (None, "embedding"):  # by the same names, and by names that are forwarded
+            folder = split(self.whole, self.d / f"split-{rename}", rename)
+            for prompt, want in zip(PROMPTS[1:], self.genai(folder, ids)):
+                with self.subTest(prompt, rename=rename):
+                    self.assertEqual(len(want), 64)
+                    self.assertEqual(self.run_own(folder, prompt), want)
+                    self.assertEqual(self.run_own(self.whole, prompt), want)
+            self.assertTrue(json.loads(slm("inspect", folder, "--json").stdout)["runnable"])
+
+    def test_another_backend_says_what_it_takes(self):
+        folder = split(self.whole, self.d / "split")
+        run = slm("run", folder, "--backend", "ort", "-p", "x")
+        self.assertEqual(run.returncode, 1)
+        self.assertIn("own kernels run pipelines", run.stderr)
+
+
 if __name__ == "__main__":
     if sys.argv[1] == "--worker":
         worker(*sys.argv[2:])
         sys.exit()
     ort_test.SLM = sys.argv.pop(1)
-    missing = [m for m in ("numpy", "onnxruntime", "onnxruntime_genai") if not has_package(m)]
+    missing = [m for m in ("numpy", "onnx", "onnxruntime", "onnxruntime_genai") if not has_package(m)]
     if missing or not has_runtime():
         print("needs ONNX Runtime (./dev ort) and the packages", *missing, file=sys.stderr)
         sys.exit(1 if ort_test.NEEDED else 77)

@@ -45,9 +45,20 @@ class Static(unittest.TestCase):
         self.assertEqual(static["memory"]["kv_type"], "f32")
         self.assertTrue(static["isa"].startswith("onnxruntime"), static["isa"])
 
-    def test_own_kernels_do_not_run_them(self):
-        run = slm("run", self.d / "f32", "--backend", "cpu", "-p", "x")
+    def test_own_kernels_run_them(self):
+        """The graph for one token: no value of a float folder is rounded, so the tokens are those of ONNX Runtime."""
+        runtime, own = answer(self.d / "f32"), answer(self.d / "f32", "--backend", "cpu", "--compute", "f32")
+        self.assertEqual(own["ids"], runtime["ids"])
+        self.assertFalse(own["isa"].startswith("onnxruntime"), own["isa"])
+        self.assertEqual(answer(self.d / "w8", "--backend", "cpu")["prompt_tokens"], answer(self.d / "w8")["prompt_tokens"])
+        folder = self.d / "changed"
+        shutil.copytree(self.d / "f32", folder)
+        data = bytearray((folder / "weights.bin").read_bytes())
+        data[100] ^= 1
+        (folder / "weights.bin").write_bytes(data)
+        run = slm("run", folder, "--backend", "cpu", "-p", "x")
         self.assertEqual(run.returncode, 1, run.stderr)
+        self.assertIn("weights.bin: is not the file that was exported", run.stderr)
 
     def test_the_prefix_comes_by_itself(self):
         folder = answer(self.d / "w8")

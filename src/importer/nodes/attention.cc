@@ -99,7 +99,7 @@ Result<Values> EmitAttending(const Call& c, const Attending& a) {
   parts.softcap = a.softcap;
   SLM_ASSIGN_OR_RETURN(parts.window, CausalWindow(c, a.seen));
   SLM_ASSIGN_OR_RETURN(const ValueId id, EmitAttention(c, parts));
-  Values out{c.Rows(id, a.q->axes.size() == 4 ? a.q->axes : RowAxes(q.heads * q.width))};
+  Values out{c.Rows(id, a.q->axes.size() == 4 ? a.q->axes : RowAxes(q.heads * q.width, c.w.form))};
   out.push_back(a.past_key ? Present(*key, k.id) : a.k);
   out.push_back(a.past_value ? Present(*value, v.id) : a.v);
   return out;
@@ -150,7 +150,7 @@ Result<Values> GroupQueryAttentionNode(const Call& c) {
   if (!parts[1] && !parts[2]) {  // q | k | v in one
     int64_t at = 0;
     for (size_t i = 0; i < 3; ++i) {
-      auto part = c.Make(Kind::kPart, RowAxes(i == 0 ? q_width : kv_width));
+      auto part = c.Make(Kind::kPart, RowAxes(i == 0 ? q_width : kv_width, c.w.form));
       part->name += std::string(".") + "qkv"[i];
       part->of = Emitter::AsRows(query);
       if (!part->of || Width(part->of->axes) != q_width + 2 * kv_width) return c.Refuse("a packed query of another width");
@@ -181,7 +181,7 @@ Result<Values> GroupQueryAttentionNode(const Call& c) {
   // A cache of the window's size forgets what no query sees any more; ours keeps it.
   if (c.Int("sliding_window_cache", 0) != 0 && a.window == 0) return c.Refuse("a cache of a window, without a window");
   SLM_ASSIGN_OR_RETURN(const ValueId id, EmitAttention(c, a));
-  Values out{c.Rows(id, RowAxes(q_width))};
+  Values out{c.Rows(id, RowAxes(q_width, c.w.form))};
   out.push_back(Present(*past_key, a.k));
   out.push_back(Present(*past_value, a.v));
   return out;

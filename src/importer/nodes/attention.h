@@ -9,10 +9,16 @@ namespace slm::importer {
 // [1, H, T, D] (or without the ones): heads, then the token or slot axis, then the width. heads 1: there is no axis of heads.
 struct HeadAxes {
   int64_t heads = 1, repeat = 1, width = 0;
+  int64_t shared = 0;  // of one token: the heads lie under so many key heads, each of which its rows share; 0: they do not
 };
 enum class LastAxis : uint8_t { kWidth, kLength };
 // Errors: kUnsupported.
 Result<HeadAxes> HeadsFirst(const Call& c, const Axes& axes, Axis::Kind length, LastAxis last = LastAxis::kWidth);
+
+// Are there as many query heads as the cache shows, or do they lie under its heads?
+inline bool Fit(const HeadAxes& queries, const HeadAxes& cached) {
+  return queries.heads == cached.heads * cached.repeat || (queries.shared == cached.heads && cached.repeat == 1);
+}
 
 // The cache of `past` with the new rows `id` behind it.
 ValuePtr Present(const Value& past, graph::ValueId id);

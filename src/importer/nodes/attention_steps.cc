@@ -11,7 +11,33 @@ using reference::Array;
 
 bool Hides(double added) { return added <= -1e4; }  // the smallest f16, the smallest f32, -inf, -10000
 
+namespace {
+
+// A row as heads and width, where the axis of the one token is one of those of one value: [1, H, 1, D], or [1, Hkv, Hq / Hkv, D], whose
+// heads are the rows of the key head that they share.
+Result<HeadAxes> HeadsOfToken(const Call& c, const Axes& axes) {
+  const Error cannot = c.Refuse("attention over values of one token that are not [heads, 1, width] or [heads, queries of a head, width]");
+  const Axes all = WithoutOnes(axes);
+  const size_t n = axes.size();
+  if (n < 3 || all.empty() || all.size() > 3 || axes[n - 1] != all.back()) return cannot;
+  int64_t stride = 1;
+  for (size_t i = all.size(); i-- > 0;) {  // all of a row, in its order
+    if (all[i].kind != AxisKind::kFeature || all[i].repeat != 1 || all[i].stride != stride) return cannot;
+    stride *= all[i].n;
+  }
+  HeadAxes h;
+  h.width = all.back().n;
+  const Axis &outer = axes[n - 3], &inner = axes[n - 2];
+  if (outer.n * inner.n * h.width != stride) return cannot;
+  h.heads = outer.n * inner.n;
+  if (inner.kind != AxisKind::kOne) h.shared = outer.n;
+  return h;
+}
+
+}  // namespace
+
 Result<HeadAxes> HeadsFirst(const Call& c, const Axes& axes, AxisKind length, LastAxis last) {
+  if (length == AxisKind::kToken && c.w.form == CallForm::kOneToken) return HeadsOfToken(c, axes);
   const Axes all = WithoutOnes(axes);
   HeadAxes h;
   size_t at = 0;
@@ -37,7 +63,7 @@ Result<ValuePtr> Scores(const Call& c, const ValuePtr& q, const Value& keys) {
   if (!rows || !keys.is_key) return c.Refuse("a product with the cache that is no attention");
   SLM_ASSIGN_OR_RETURN(const HeadAxes hq, HeadsFirst(c, rows->axes, AxisKind::kToken));
   SLM_ASSIGN_OR_RETURN(const HeadAxes hk, HeadsFirst(c, keys.axes, AxisKind::kSlot, LastAxis::kLength));
-  if (hq.width != hk.width || hq.heads != hk.heads * hk.repeat || hq.repeat != 1) return c.Refuse("queries and keys of different heads");
+  if (hq.width != hk.width || !Fit(hq, hk) || hq.repeat != 1) return c.Refuse("queries and keys of different heads");
   ValuePtr out = c.Make(Kind::kScores, rows->axes);
   out->axes.back() = OfKind(AxisKind::kSlot);
   out->of = rows;
@@ -134,7 +160,7 @@ Result<ValuePtr> Attend(const Call& c, const Value& p, const Value& v) {
   const Value& keys = *p.with;
   SLM_ASSIGN_OR_RETURN(const HeadAxes hq, HeadsFirst(c, p.of->axes, AxisKind::kToken));
   SLM_ASSIGN_OR_RETURN(const HeadAxes hv, HeadsFirst(c, v.axes, AxisKind::kSlot));
-  if (v.is_key || v.layer != keys.layer || v.scale != 1 || hv.width != hq.width || hv.heads * hv.repeat != hq.heads)
+  if (v.is_key || v.layer != keys.layer || v.scale != 1 || hv.width != hq.width || !Fit(hq, hv))
     return c.Refuse("values that do not belong to the keys");
   AttentionParts a;
   a.q = p.id, a.k = keys.id, a.v = v.id;

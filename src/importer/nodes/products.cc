@@ -125,8 +125,7 @@ Result<Values> GatherNode(const Call& c) {
   const auto& probes = c.w.calls.probes();
   SLM_ASSIGN_OR_RETURN(const auto index, IntsOf(*ids, probes.size()));
   for (size_t p = 0; p < probes.size(); ++p)
-    if (rows->axes[axis] != OfKind(Axis::Kind::kToken) || index[p].size() != 1 ||
-        (index[p][0] != -1 && index[p][0] != probes[p].tokens - 1))
+    if (rows->axes[axis] != TokenAxisOf(c.w.form) || index[p].size() != 1 || (index[p][0] != -1 && index[p][0] != probes[p].tokens - 1))
       return c.Refuse("other rows than the last token's");
   auto out = std::make_shared<Value>(*rows);
   out->name = c.out();

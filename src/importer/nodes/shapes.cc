@@ -255,7 +255,7 @@ Result<Values> ConcatNode(const Call& c) {
   if (a->kind == Kind::kPast && b->kind == Kind::kRows) {
     Axes want = a->axes;
     if (want[axis].kind != AxisKind::kPast) return c.Refuse("a cache that grows along another axis");
-    want[axis] = OfKind(AxisKind::kToken);
+    want[axis] = TokenAxisOf(c.w.form);
     if (want != b->axes) return c.Refuse("rows that do not fit the cache");
     auto out = std::make_shared<Value>(*b);
     out->kind = Kind::kCached;

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -10,6 +11,7 @@
 #include "model/hf/keys.h"
 #include "model/json.h"
 #include "model/quoted.h"
+#include "onnx/genai/stages.h"
 
 namespace slm::onnx {
 namespace {
@@ -77,31 +79,29 @@ Status Names(const Keys& part, const char* which, GenAiNames* out) {
   return Ok();
 }
 
-Status AddFile(const Keys& part, const std::string& role, const Folder& folder, GenAiConfig& c) {
+void AddName(const std::string& role, const std::string& name, GenAiConfig& c) {
+  for (const GenAiFile& f : c.files)
+    if (f.name == name) return;
+  if (!name.empty()) c.files.push_back({role, name});
+}
+
+Status AddFile(const Keys& part, const std::string& role, GenAiConfig& c) {
   std::string name;
   SLM_RETURN_IF_ERROR(part.Text("filename", &name));
-  if (name.empty()) return Ok();
-  for (const GenAiFile& f : c.files)
-    if (f.name == name) return Ok();
-  if (const auto there = folder.Map(name); !there.ok()) return there.error().At(role);
-  c.files.push_back({role, name});
+  AddName(role, name, c);
   return Ok();
 }
 
-Status AddStages(const Keys& decoder, const Folder& folder, GenAiConfig& c) {
-  SLM_ASSIGN_OR_RETURN(const json* pipeline, decoder.List("pipeline"));
-  if (!pipeline) return Ok();
-  for (const json& stage : *pipeline) {  // [{"context": {…}}, …]
-    if (!stage.is_object()) return Keys::Wrong("pipeline", "a list of objects");
-    for (const auto& [name, part] : stage.items()) {
-      if (!part.is_object()) return Keys::Wrong("pipeline", "a list of objects of objects");
-      SLM_RETURN_IF_ERROR(AddFile(Keys(part), model::PrintableUtf8(name, 80), folder, c));
-    }
-  }
-  return Ok();
+Status AddStages(const Keys& decoder, std::string_view text, GenAiConfig& c) {
+  SLM_ASSIGN_OR_RETURN(c.stages, ReadStages(decoder, text));
+  for (const GenAiStage& s : c.stages) AddName(model::PrintableUtf8(s.name, 80), s.file, c);
+  SLM_ASSIGN_OR_RETURN(const json* window, decoder.Object("sliding_window"));
+  if (!window) return Ok();
+  c.slides_cache = true;  // GenAI's own default
+  return Keys(*window).Bool("slide_key_value_cache", &c.slides_cache);
 }
 
-Status FillDecoder(const Keys& model, const Folder& folder, GenAiConfig& c) {
+Status FillDecoder(const Keys& model, std::string_view text, GenAiConfig& c) {
   SLM_ASSIGN_OR_RETURN(const json* part, model.Object("decoder"));
   if (!part) return Ok();
   const Keys decoder(*part);
@@ -112,11 +112,11 @@ Status FillDecoder(const Keys& model, const Folder& folder, GenAiConfig& c) {
   SLM_RETURN_IF_ERROR(Size(decoder, "head_size", kMaxWidth, &c.head_dim));
   SLM_RETURN_IF_ERROR(Names(decoder, "inputs", &c.names));
   SLM_RETURN_IF_ERROR(Names(decoder, "outputs", &c.names));
-  SLM_RETURN_IF_ERROR(AddFile(decoder, "decoder", folder, c));
-  return AddStages(decoder, folder, c);
+  SLM_RETURN_IF_ERROR(AddFile(decoder, "decoder", c));
+  return AddStages(decoder, text, c);
 }
 
-Status Fill(const json& root, const Folder& folder, GenAiConfig& c) {
+Status Fill(const json& root, std::string_view text, GenAiConfig& c) {
   SLM_ASSIGN_OR_RETURN(const json* part, Keys(root).Object("model"));
   if (!part) return Corrupt("no \"model\"");
   const Keys model(*part);
@@ -125,10 +125,10 @@ Status Fill(const json& root, const Folder& folder, GenAiConfig& c) {
   SLM_RETURN_IF_ERROR(Size(model, "vocab_size", kMaxVocabulary, &c.vocab_size));
   SLM_RETURN_IF_ERROR(Ids(model, "bos_token_id", &c.bos_ids));
   SLM_RETURN_IF_ERROR(Ids(model, "eos_token_id", &c.eos_ids));
-  SLM_RETURN_IF_ERROR(FillDecoder(model, folder, c));
+  SLM_RETURN_IF_ERROR(FillDecoder(model, text, c));
   for (const char* role : {"encoder", "embedding", "vision", "speech", "joiner", "vad", "mtp", "draft"}) {
     SLM_ASSIGN_OR_RETURN(const json* other, model.Object(role));
-    if (other) SLM_RETURN_IF_ERROR(AddFile(Keys(*other), role, folder, c));
+    if (other) SLM_RETURN_IF_ERROR(AddFile(Keys(*other), role, c));
   }
   if (c.files.empty()) return Corrupt("names no ONNX file");
   return Ok();
@@ -143,15 +143,30 @@ bool IsGenAiFolder(const std::string& path) {
 
 bool OnlyDecoder(const GenAiConfig& config) { return config.files.size() == 1 && config.files[0].role == "decoder"; }
 
+bool OnlyPipeline(const GenAiConfig& config) {
+  const auto is_stage = [&](const GenAiFile& f) {
+    return std::any_of(config.stages.begin(), config.stages.end(), [&](const GenAiStage& s) { return s.file == f.name; });
+  };
+  return !config.stages.empty() && config.files.front().role != "decoder" &&
+         std::all_of(config.files.begin(), config.files.end(), is_stage);
+}
+
+Result<GenAiConfig> ParseGenAiConfig(std::string_view text) {
+  SLM_ASSIGN_OR_RETURN(const json root, model::ParseJson(text));
+  GenAiConfig c;
+  SLM_RETURN_IF_ERROR(Fill(root, text, c));
+  return c;
+}
+
 Result<GenAiConfig> ReadGenAiConfig(const std::string& path) {
   SLM_ASSIGN_OR_RETURN(const Folder folder, Folder::Open(path));
   const std::string place = path + ": " + kName;
   auto text = folder.Text(kName, model::JsonLimits{}.bytes);
   if (!text.ok()) return text.error().At(place);
-  auto root = model::ParseJson(text.value());
-  if (!root.ok()) return root.error().At(place);
-  GenAiConfig c;
-  if (const Status s = Fill(root.value(), folder, c); !s.ok()) return s.error().At(place);
+  auto c = ParseGenAiConfig(text.value());
+  if (!c.ok()) return c.error().At(place);
+  for (const GenAiFile& f : c.value().files)
+    if (const auto there = folder.Map(f.name); !there.ok()) return there.error().At(f.role).At(place);
   return c;
 }
 
