@@ -114,6 +114,12 @@ bool EndsWith(const std::string& s, std::string_view end) {
 
 }  // namespace
 
+void BeginWith(int32_t token, Tokens* sequence) {
+  if (!sequence->empty() && sequence->front() == token) return;
+  sequence->insert(sequence->begin(), token);
+  if (sequence->size() > 2) sequence->pop_back();
+}
+
 void AddCalibration(CLI::App& app, CalibrationOptions& o) {
   const auto add = [&](CLI::Option* option) {
     option->group("Calibration")->each([&o](const std::string&) { o.is_given = true; });
@@ -153,6 +159,10 @@ Result<quant::CalibrationText> CalibrationFrom(std::string_view text, Calibratio
   }
   const auto prefix = tokenizer.value().prefix();
   out.sequences = Cut(all, Tokens(prefix.begin(), prefix.end()), length, options.sequences, draws);
+  // Such a model is prompted with the token and without, and what is fitted to inputs without it can be far off where the token makes
+  // massive activations: in 4 bits, Qwen2.5-Coder-0.5B lost more behind it than by rounding to nearest.
+  if (const auto begin = tokenizer.value().bos(); prefix.empty() && begin != text::kNoToken)
+    for (size_t i = 0; i < out.sequences.size(); i += 2) BeginWith(begin, &out.sequences[i]);
   if (out.sequences.empty())
     return Error(Code::kInvalidArgument, fmt::format("{}: {} tokens are too few to calibrate on", name, all.size()), "give a longer text");
   return out;

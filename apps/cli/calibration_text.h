@@ -27,15 +27,18 @@ void AddCalibration(CLI::App& app, CalibrationOptions& options);
 
 // A text file, or a file that ends in .jsonl with an object a line: {"text": string}, or {"messages": [{"role", "content"}…]}, which the
 // model's chat template turns into text. The tokens of all of it, one after another (lines of a .jsonl file shuffled), are cut into
-// sequences, and `sequences` of them drawn; each starts with the begin token if the model's tokenizer puts one before a text.
-// Errors: kNotFound, kCorrupt (file and line named), kInvalidArgument (too short), kLimit (sequences
-// beyond the model's context), and what the tokenizer says.
+// sequences, and `sequences` of them drawn; each starts with the begin token if the model's tokenizer puts one before a text, and the
+// first, third, … if it has one that it does not put there. Errors: kNotFound, kCorrupt (file and line named), kInvalidArgument
+// (too short), kLimit (sequences beyond the model's context), and what the tokenizer says.
 Result<quant::CalibrationText> ReadCalibration(const Io& io, const model::Model& m, const CalibrationOptions& options);
 
 // The same for text in memory; `lines`: an object a line.
 enum class CalibrationForm : unsigned char { kText, kLines };
 Result<quant::CalibrationText> CalibrationFrom(std::string_view text, CalibrationForm form, const std::string& name, const model::Model& m,
                                                const CalibrationOptions& options);
+
+// Puts `token` in front, in as many tokens as before; nothing where the sequence begins with it.
+void BeginWith(int32_t token, std::vector<int32_t>* sequence);
 
 // The mix that comes with the program: lines. See calibration_mix.md.
 std::string_view CalibrationMix();

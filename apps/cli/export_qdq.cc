@@ -44,15 +44,6 @@ int PrefixToken(const model::Model& m) {
   return m.tokenizer.bos;
 }
 
-// Every sequence with `prefix` at its front, in as many tokens as before.
-void BeginWith(int prefix, quant::CalibrationText* text) {
-  for (auto& s : text->sequences) {
-    if (!s.empty() && s[0] == prefix) continue;
-    s.insert(s.begin(), prefix);
-    if (s.size() > 2) s.pop_back();
-  }
-}
-
 class QdqExport {
  public:
   QdqExport(std::shared_ptr<model::Model> m, const QdqRequest& r, Io& io) : m_(std::move(m)), r_(r), io_(io) {}
@@ -113,7 +104,7 @@ class QdqExport {
     SLM_ASSIGN_OR_RETURN(quant::CalibrationText text, ReadCalibration(io_, *m_, options));
     const int prefix = PrefixToken(*m_);
     if (prefix >= 0 && prefix < m_->config.vocab_size) {
-      BeginWith(prefix, &text);
+      for (auto& sequence : text.sequences) BeginWith(prefix, &sequence);
       calibrated_.prefix_tokens = {prefix};
     } else {
       notes_.emplace_back("the model has no begin token: ranges hold what its first tokens make, which can be a thousand times the others");
