@@ -47,9 +47,7 @@ TEST(CalibrationText, ABeginTokenThatTheTokenizerLeavesOutIsInEverySecondSequenc
   EXPECT_EQ(FirstTokens(Letters(0, kBegin)), (std::vector<int32_t>{kBegin, 0, kBegin, 0}));
 }
 
-TEST(CalibrationText, WithoutABeginTokenNoneIsMadeUp) {
-  EXPECT_EQ(FirstTokens(Letters(0, -1)), (std::vector<int32_t>{0, 0, 0, 0}));
-}
+TEST(CalibrationText, WithoutABeginTokenNoneIsMadeUp) { EXPECT_EQ(FirstTokens(Letters(0, -1)), (std::vector<int32_t>{0, 0, 0, 0})); }
 
 }  // namespace
 }  // namespace slm::cli
