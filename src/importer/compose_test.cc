@@ -78,7 +78,9 @@ TEST(Compose, NamesInBranchesMoveWithTheStage) {
   const auto c = Compose(stages, {});
   ASSERT_TRUE(c.ok()) << c.error().message();
   for (const onnx::Node& n : c.value().model->graph.nodes)
-    if (n.op_type == "If") EXPECT_EQ(n.attributes[0].graphs[0].nodes[0].inputs[0], "b/x");
+    if (n.op_type == "If") {
+      EXPECT_EQ(n.attributes[0].graphs[0].nodes[0].inputs[0], "b/x");
+    }
 }
 
 TEST(Compose, StagesThatDoNotFitAreRefused) {
