@@ -225,7 +225,8 @@ class Schemes(unittest.TestCase):
         want = self.dump(LLAMA)
         wide = widened(self.d / "wide")
         for name, group, strategy, source in (("nvfp4", 16, "tensor_group", LLAMA), ("mxfp4", 32, "group", wide)):
-            for recipe in ((), ("--recipe", "default", *self.calib)):
+            calibrated = ("--recipe", "default", *self.calib)
+            for recipe in ((), calibrated, (*calibrated, "--fold", "none")):
                 report, out = self.quantize(source, "--scheme", name, *recipe, out=name + str(len(recipe)))
                 config = config_of(out)
                 self.assertEqual(config["format"], name + "-pack-quantized")
@@ -234,7 +235,8 @@ class Schemes(unittest.TestCase):
                 got, from_values = self.dump(out), want if source == LLAMA else self.dump(source)
                 self.assertEqual(got, fp4_values(out, MATRIX))
                 error = self.error_of(got, from_values)
-                self.assertLess(error, 0.16)
+                if recipe != calibrated:  # a fold scales the matrix itself
+                    self.assertLess(error, 0.16)
                 self.assertTrue(recipe or abs(next(t["error"] for t in report["tensors"] if t["name"] == MATRIX + ".weight") - error) < 1e-5)
                 self.assertEqual(report["scheme"], name)
         gguf = self.d / "m.gguf"
