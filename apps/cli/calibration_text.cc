@@ -126,7 +126,8 @@ void AddCalibration(CLI::App& app, CalibrationOptions& o) {
     return option;
   };
   add(app.add_option("--calib", o.file,
-                     "text to calibrate on: plain text, or .jsonl lines of {\"text\"} or {\"messages\"} (default: built in)"));
+                     "text to calibrate on: plain text, or .jsonl lines of {\"text\"} or {\"messages\"} (default: built in)"))
+      ->check(FileName());
   add(app.add_option("--calib-seqs", o.sequences, "sequences drawn from it at most (default: 32, best: 128)"))
       ->check(CLI::Range(1, 1 << 16));
   add(app.add_option("--calib-tokens", o.length, "tokens of a sequence (default: 512, at most the model's context)"))

@@ -24,6 +24,11 @@ inline CLI::Validator FromZero() {
       "");
 }
 
+// The name of a file: an empty one comes from a variable that is not set, and would stand for the default.
+inline CLI::Validator FileName() {
+  return CLI::Validator([](const std::string& s) -> std::string { return s.empty() ? "names no file" : ""; }, "");
+}
+
 // A finite number from 0 on.
 inline CLI::Validator NumberFromZero() {
   return CLI::Validator(

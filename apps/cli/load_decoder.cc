@@ -10,7 +10,11 @@ Result<LoadedDecoder> LoadDecoder(const std::string& path) {
   std::vector<int32_t> begin;
   if (onnx::IsStaticFolder(path)) {
     SLM_ASSIGN_OR_RETURN(const onnx::StaticFolder folder, onnx::ReadStaticFolder(path));
-    SLM_RETURN_IF_ERROR(CheckSums(folder));
+    SLM_ASSIGN_OR_RETURN(const KnownSums sums, CheckSums(folder));
+    for (const onnx::StaticGraphFile& g : folder.manifest.graphs) {
+      SLM_ASSIGN_OR_RETURN(const onnx::Model graph, onnx::ReadModel(path + "/" + g.name));
+      SLM_RETURN_IF_ERROR(CheckExternalData(folder, graph, sums));
+    }
     begin = folder.manifest.prefix_tokens;
   }
   if (!importer::IsOnnxModel(path)) {

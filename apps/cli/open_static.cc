@@ -91,11 +91,7 @@ Result<Described> Describe(const Io& io, const onnx::StaticFolder& f, const Know
     const std::string path = f.path + "/" + m.graphs[i].name;
     SLM_ASSIGN_OR_RETURN(const onnx::Model graph, onnx::ReadModel(path));
     SLM_RETURN_IF_ERROR(CheckContexts(graph, runtime, choice));
-    for (const onnx::ExternalFile& e : graph.external_files)
-      if (!sums.contains(e.name))
-        return Error(Code::kCorrupt,
-                     f.path + "/manifest.json: \"files\" has no sum of " + e.name + ", which " + m.graphs[i].name + " reads",
-                     "export the folder again");
+    SLM_RETURN_IF_ERROR(CheckExternalData(f, graph, sums));
     if (decodes) {  // the graphs share their weights
       const DecodeCost cost = CostOf(graph);
       d.weights_bytes = cost.weights_bytes, d.bytes_per_token = cost.bytes_per_token, d.ops_per_token = cost.ops_per_token;

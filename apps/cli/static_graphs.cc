@@ -59,6 +59,16 @@ Result<KnownSums> CheckSums(const onnx::StaticFolder& f) {
   return sums;
 }
 
+Status CheckExternalData(const onnx::StaticFolder& f, const onnx::Model& graph, const KnownSums& sums) {
+  for (const onnx::ExternalFile& e : graph.external_files)
+    if (!sums.contains(e.name))
+      return Error(Code::kCorrupt,
+                   f.path + "/manifest.json: \"files\" has no sum of " + e.name + ", which " +
+                       std::filesystem::path(graph.path).filename().string() + " reads",
+                   "export the folder again");
+  return Ok();
+}
+
 GraphContext FindGraphContext(const Io& io, const ort::Runtime& runtime, const ort::Choice& choice, const onnx::Model& graph,
                               const KnownSums& sums) {
   const auto origin = ContextOrigin(runtime, choice, graph, sums);

@@ -19,6 +19,9 @@ Result<backend::ort::Choice> StaticChoice(const OrtFlags& flags, const std::stri
 // files have those of the manifest. Errors: kCorrupt, kIo.
 Result<KnownSums> CheckSums(const onnx::StaticFolder& folder);
 
+// The same for external data that a graph of the folder reads. Errors: kCorrupt (a file without a sum).
+Status CheckExternalData(const onnx::StaticFolder& folder, const onnx::Model& graph, const KnownSums& sums);
+
 // What slm compile made of a folder's graph for this choice, if anything: looked for in the folder's own "contexts" and in the store's.
 // Where it made something else, or it is damaged, `why` says what. A choice that no provider serves has nothing compiled: an empty `graph`.
 GraphContext FindGraphContext(const Io& io, const backend::ort::Runtime& runtime, const backend::ort::Choice& choice,

@@ -76,7 +76,7 @@ std::optional<Piece> Attended(const Site& s, Builder& b, Heads& h, ElementType t
     if (s.Type(h.added) != type) return std::nullopt;
     a.added = a.added.empty() ? n.inputs[h.added] : b.Op("Add", {a.added, n.inputs[h.added]});
   }
-  if (n.Int("unidirectional", 0) != 0) {
+  if (n.Int("unidirectional", 0) == 1) {  // any other number: not causal
     if (h.fresh != h.tokens) return std::nullopt;
     Dims later;
     for (int64_t t = 0; t < h.tokens; ++t)
@@ -108,7 +108,7 @@ std::optional<Piece> MultiHeadAsPieces(const Site& s) {
   const onnx::Node& n = s.node();
   const auto q = s.Shape(0), k = s.Shape(1), v = s.Shape(2), past_key = s.Shape(6), past_value = s.Shape(7);
   const ElementType type = s.Type(0);
-  if (!q || !IsFloating(type) || s.Given(8) || s.Given(9) || s.Wanted(3) || s.Given(6) != s.Given(7)) return std::nullopt;
+  if (!q || q->empty() || !IsFloating(type) || s.Given(8) || s.Given(9) || s.Wanted(3) || s.Given(6) != s.Given(7)) return std::nullopt;
   Builder b(s);
   Heads h;
   h.heads = n.Int("num_heads", 0), h.mask = 4, h.added = 5;

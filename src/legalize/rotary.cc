@@ -17,7 +17,8 @@ std::optional<Rotary> RotaryOf(const Site& s, size_t positions_at, size_t cos_at
   const auto& in = s.node().inputs;
   const auto rank = s.Rank(0);
   const targets::Value *x = s.In(0), *cos = s.In(cos_at);
-  if (!rank || !x || !cos || !cos->has_shape || cos->shape.empty() || !s.Given(cos_at + 1) || !IsFloating(s.Type(0))) return std::nullopt;
+  if (!rank || *rank == 0 || !x || !cos || !cos->has_shape || cos->shape.empty() || !s.Given(cos_at + 1) || !IsFloating(s.Type(0)))
+    return std::nullopt;
   Rotary r{
       .x = in[0], .cos = in[cos_at], .sin = in[cos_at + 1], .positions = s.Given(positions_at) ? in[positions_at] : "", .cos_at = cos_at};
   r.interleaved = s.node().Int("interleaved", 0) != 0;

@@ -1,4 +1,5 @@
 // Activations that encoders and older decoders have, and the trigonometric operators. See each.h.
+#include <algorithm>
 #include <cmath>
 
 #include "reference/each.h"
@@ -35,7 +36,7 @@ Result<Arrays> Atanh(const Call& c) {
 
 Result<Arrays> HardSigmoid(const Call& c) {
   const double alpha = c.Float("alpha", 0.2), beta = c.Float("beta", 0.5);
-  return EachFloat(c, [=](double x) { return std::fmin(std::fmax(alpha * x + beta, 0), 1); });
+  return EachFloat(c, [=](double x) { return std::clamp(alpha * x + beta, 0.0, 1.0); });  // NaN stays
 }
 Result<Arrays> HardSwish(const Call& c) {
   return EachFloat(c, [](double x) { return x * std::fmin(std::fmax(x / 6 + 0.5, 0), 1); });

@@ -135,6 +135,9 @@ Status RotateBoth(const Call& c, Problem& p) {
   if (c.Optional(9)) {
     SLM_ASSIGN_OR_RETURN(const auto given, c.Ints(9));
     if (given.size() != rows.size()) return Wrong("as many position_ids as tokens are needed");
+    for (size_t k = 1; k < given.size(); ++k)  // ONNX Runtime reads a sequence's first and counts on
+      if (static_cast<int64_t>(k) % p.hq.tokens != 0 && given[k] != given[k - 1] + 1)
+        return Refuse("position_ids that do not count up by one");
     rows = given;
   }
   SLM_RETURN_IF_ERROR(Rotate(p.q, p.hq, r, rows));

@@ -81,6 +81,7 @@ Result<Arrays> RotaryEmbeddingMs(const Call& c) {
   SLM_ASSIGN_OR_RETURN(const Array* cos, c.In(2, Accept::kFloat));
   SLM_ASSIGN_OR_RETURN(const Array* sin, c.In(3, Accept::kFloat));
   if (c.Int("is_packed_batching", 0) != 0) return Refuse("packed batches");
+  if (c.Float("scale", 1) != 1) return Refuse("a scale, which ONNX Runtime does not apply on every device");
   int64_t n_heads = c.Int("num_heads", 0);
   // Without a number of heads the tables tell the width of a head.
   if (n_heads == 0 && x->dims.size() == 3 && cos->dims.size() == 2 && cos->dims[1] > 0) n_heads = x->dims[2] / (2 * cos->dims[1]);
@@ -89,9 +90,6 @@ Result<Arrays> RotaryEmbeddingMs(const Call& c) {
   SLM_ASSIGN_OR_RETURN(const auto rows, RowsOf(ids, h));
   Array y = *x;
   SLM_RETURN_IF_ERROR(Rotate(y, h, r, rows));
-  const double scale = c.Float("scale", 1);
-  if (scale != 1)
-    for (int64_t k = 0; k < y.size(); ++k) Set(y, k, Number(y, k) * scale);
   return One(std::move(y));
 }
 
@@ -102,6 +100,7 @@ Result<Arrays> MRotaryEmbedding(const Call& c) {
   SLM_ASSIGN_OR_RETURN(const Array* cos, c.In(2, Accept::kFloat));
   SLM_ASSIGN_OR_RETURN(const Array* sin, c.In(3, Accept::kFloat));
   if (c.Int("is_packed_batching", 0) != 0) return Refuse("packed batches");
+  if (c.Float("scale", 1) != 1) return Refuse("a scale, which ONNX Runtime does not apply on every device");
   int64_t n_heads = c.Int("num_heads", 0);
   if (n_heads == 0 && x->dims.size() == 3 && cos->dims.size() == 2 && cos->dims[1] > 0) n_heads = x->dims[2] / (2 * cos->dims[1]);
   SLM_ASSIGN_OR_RETURN(const Heads h, HeadsOf(*x, n_heads));
@@ -131,8 +130,6 @@ Result<Arrays> MRotaryEmbedding(const Call& c) {
   for (int64_t k = 0; k < n; ++k) rows.push_back(k);
   Array y = *x;
   SLM_RETURN_IF_ERROR(Rotate(y, h, r, rows));
-  const double scale = c.Float("scale", 1);
-  for (int64_t k = 0; k < y.size() && scale != 1; ++k) Set(y, k, Number(y, k) * scale);
   return One(std::move(y));
 }
 

@@ -86,6 +86,7 @@ def multi_head():
         call("mask_" + name, [q, k, v, None, mask])
     call("filter", [q, k, v, None, ints([1, 1, 0], [0, 1, 1])], mask_filter_value=-1.5)
     call("causal_mask", [q, k, v, None, ints([0, 1, 1], [1, 1, 0])], unidirectional=1)
+    call("not_causal", [q, k, v], unidirectional=-1)
     for name, shape in (("one", (1, 1, t, t)), ("heads", (1, n, t, t)), ("all", (b, n, t, t))):
         call("added_" + name, [q, k, v, None, None, real(*shape)])
     v = real(b, t, d)
@@ -175,6 +176,7 @@ def fused():
     ids, kinds = ints([1, 0, 4], [2, 2, 3]), ints([0, 1, 1], [0, 0, 1])
     tables = [real(5, 4), real(6, 4), real(2, 4), real(4), real(4)]
     case("embed", "EmbedLayerNormalization", [ids, kinds, *tables, ints([1, 1, 0], [1, 1, 1])], 3, epsilon=1e-6)
+    case("embed_holes", "EmbedLayerNormalization", [ids, kinds, *tables, ints([0, 0, 0], [1, 0, 1])], 3)
     case("embed_plain", "EmbedLayerNormalization", [ids, None, tables[0], tables[1], None, *tables[3:]], 2)
     case("embed_positions", "EmbedLayerNormalization", [ids, kinds, *tables, None, ints([5, 0, 1], [2, 3, 3])], 3)
     case("gated_rms_norm", "GatedRMSNorm", [real(2, 6), real(3), real(2, 6)])
@@ -204,6 +206,7 @@ def products():
     w = [real(5, 8, 4), real(5, 8), real(5, 4, 8), real(5, 4)]
     for activation in ("relu", "gelu", "silu", "identity"):
         case("moe_" + activation, "MoE", [x, router, *w], k=2, activation_type=activation)
+    case("moe_not_normalized", "MoE", [x[None], router, w[0], None, w[2]], k=3, normalize_routing_weights=2)
     case("moe_normalized", "MoE", [x[None], router, w[0], None, w[2]], k=3, normalize_routing_weights=1)
     case("moe_swiglu", "MoE", [x, router, real(5, 16, 4), real(5, 16), w[2], w[3]], k=2, activation_type="swiglu", swiglu_fusion=1, activation_alpha=1.702,
          activation_beta=1.0, swiglu_limit=1.0)

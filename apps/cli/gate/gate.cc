@@ -53,7 +53,9 @@ void AddGate(CLI::App& app, GateOptions& o) {
                      "or budget of bits also what chooses the types")
           ->check(NumberFromZero())
           ->group(group);
-  auto* text = app.add_option("--gate-text", o.text, "text to judge on, not that of calibration; default: a built-in one")->group(group);
+  auto* text = app.add_option("--gate-text", o.text, "text to judge on, not that of calibration; default: a built-in one")
+                   ->check(FileName())
+                   ->group(group);
   app.add_flag("--no-gate", o.off, "do not compare what was written with the source")->excludes(most)->excludes(text)->group(group);
 }
 

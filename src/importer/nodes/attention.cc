@@ -231,7 +231,7 @@ Result<Values> MultiHeadAttentionNode(const Call& c) {
     SLM_ASSIGN_OR_RETURN(const SeenAt seen, SeenThrough(c, *bias, Length::kWhole));
     a.seen = Both(a.seen, seen);
   }
-  if (c.Int("unidirectional", 0) != 0) a.seen = Both(a.seen, NothingLater(c, a.past_key));
+  if (c.Int("unidirectional", 0) == 1) a.seen = Both(a.seen, NothingLater(c, a.past_key));
   if (!a.seen) return c.Refuse("attention that is not causal");
   if (const ValuePtr bias = c.Optional(3)) {  // of queries, keys and values, one behind the other
     SLM_ASSIGN_OR_RETURN(const std::vector<float> values, FloatsOf(*bias));

@@ -214,7 +214,7 @@ Result<Arrays> EmbedLayerNormalization(const Call& c) {
     SLM_ASSIGN_OR_RETURN(const auto seen, c.Ints(7));
     if (mask->dims != ids->dims) return Wrong("the mask does not fit input_ids");
     for (int64_t b = 0; b < batch; ++b)
-      for (int64_t t = 0; t < tokens && seen[static_cast<size_t>(b * tokens + t)] != 0; ++t) mask_index.i[static_cast<size_t>(b)] = t + 1;
+      for (int64_t t = 0; t < tokens; ++t) mask_index.i[static_cast<size_t>(b)] += seen[static_cast<size_t>(b * tokens + t)] == 1;
   }
   onnx::Node node;
   onnx::Attribute& a = node.attributes.emplace_back(Named("epsilon", onnx::Attribute::Kind::kFloat));

@@ -141,7 +141,7 @@ std::vector<std::pair<int64_t, double>> Choose(const Mixture& m, int64_t token, 
 
 Result<Arrays> Mix(const Call& c, const Mixture& m, Shares shares) {
   SLM_ASSIGN_OR_RETURN(Array y, Zeros(m.x->type, m.x->dims));
-  const bool normalized = c.Int("normalize_routing_weights", 0) != 0;
+  const bool normalized = c.Int("normalize_routing_weights", 0) == 1;
   for (int64_t token = 0; token < m.tokens; ++token) {
     const double* row = m.x->f.data() + token * m.width;
     const std::vector<double> x(row, row + m.width);

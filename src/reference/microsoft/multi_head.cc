@@ -26,7 +26,7 @@ Result<Answer> Answered(const Call& c, Projected& p) {
       p.hk.width != p.hq.width || p.hv.tokens != p.hk.tokens || p.k.type != p.q.type || p.v.type != p.q.type)
     return Wrong("queries, keys and values do not fit each other");
   if ((p.past_key == nullptr) != (p.past_value == nullptr)) return Wrong("past keys and past values belong together");
-  p.mask.causal = c.Int("unidirectional", 0) != 0;
+  p.mask.causal = c.Int("unidirectional", 0) == 1;  // as ONNX Runtime reads it
   if (p.mask.causal && p.hk.tokens != p.hq.tokens) return Refuse("unidirectional with other tokens in the keys than in the queries");
   p.mask.filter = c.Float("mask_filter_value", -10000);
   p.mask.batch = p.hq.batch, p.mask.heads = p.hq.heads, p.mask.tokens = p.hq.tokens, p.mask.keys = total, p.mask.past = p.past;
