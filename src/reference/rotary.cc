@@ -74,37 +74,49 @@ Result<Arrays> RotaryEmbedding(const Call& c) {
   return One(std::move(y));
 }
 
-// x, position_ids, cos, sin
-Result<Arrays> RotaryEmbeddingMs(const Call& c) {
-  SLM_ASSIGN_OR_RETURN(const Array* x, c.In(0, Accept::kFloat));
-  SLM_ASSIGN_OR_RETURN(const auto ids, c.Ints(1));
-  SLM_ASSIGN_OR_RETURN(const Array* cos, c.In(2, Accept::kFloat));
-  SLM_ASSIGN_OR_RETURN(const Array* sin, c.In(3, Accept::kFloat));
+namespace {
+
+// Of com.microsoft's two operators: x, position_ids, cos, sin.
+struct MsRotary {
+  const Array *x = nullptr, *cos = nullptr, *sin = nullptr;
+  std::vector<int64_t> ids;
+  Heads h;
+  Rotation r;
+};
+
+Result<MsRotary> MsRotaryOf(const Call& c) {
+  MsRotary m;
+  SLM_ASSIGN_OR_RETURN(m.x, c.In(0, Accept::kFloat));
+  SLM_ASSIGN_OR_RETURN(m.ids, c.Ints(1));
+  SLM_ASSIGN_OR_RETURN(m.cos, c.In(2, Accept::kFloat));
+  SLM_ASSIGN_OR_RETURN(m.sin, c.In(3, Accept::kFloat));
   if (c.Int("is_packed_batching", 0) != 0) return Refuse("packed batches");
   if (c.Float("scale", 1) != 1) return Refuse("a scale, which ONNX Runtime does not apply on every device");
   int64_t n_heads = c.Int("num_heads", 0);
   // Without a number of heads the tables tell the width of a head.
-  if (n_heads == 0 && x->dims.size() == 3 && cos->dims.size() == 2 && cos->dims[1] > 0) n_heads = x->dims[2] / (2 * cos->dims[1]);
-  SLM_ASSIGN_OR_RETURN(const Heads h, HeadsOf(*x, n_heads));
-  SLM_ASSIGN_OR_RETURN(const Rotation r, RotationOf(c, cos, sin, h));
-  SLM_ASSIGN_OR_RETURN(const auto rows, RowsOf(ids, h));
-  Array y = *x;
-  SLM_RETURN_IF_ERROR(Rotate(y, h, r, rows));
+  if (n_heads == 0 && m.x->dims.size() == 3 && m.cos->dims.size() == 2 && m.cos->dims[1] > 0) n_heads = m.x->dims[2] / (2 * m.cos->dims[1]);
+  SLM_ASSIGN_OR_RETURN(m.h, HeadsOf(*m.x, n_heads));
+  SLM_ASSIGN_OR_RETURN(m.r, RotationOf(c, m.cos, m.sin, m.h));
+  return m;
+}
+
+}  // namespace
+
+Result<Arrays> RotaryEmbeddingMs(const Call& c) {
+  SLM_ASSIGN_OR_RETURN(const MsRotary m, MsRotaryOf(c));
+  SLM_ASSIGN_OR_RETURN(const auto rows, RowsOf(m.ids, m.h));
+  Array y = *m.x;
+  SLM_RETURN_IF_ERROR(Rotate(y, m.h, m.r, rows));
   return One(std::move(y));
 }
 
 // com.microsoft: three positions a token (time, height, width), each for its section of the angles. position_ids [3, B, T].
 Result<Arrays> MRotaryEmbedding(const Call& c) {
-  SLM_ASSIGN_OR_RETURN(const Array* x, c.In(0, Accept::kFloat));
-  SLM_ASSIGN_OR_RETURN(const auto ids, c.Ints(1));
-  SLM_ASSIGN_OR_RETURN(const Array* cos, c.In(2, Accept::kFloat));
-  SLM_ASSIGN_OR_RETURN(const Array* sin, c.In(3, Accept::kFloat));
-  if (c.Int("is_packed_batching", 0) != 0) return Refuse("packed batches");
-  if (c.Float("scale", 1) != 1) return Refuse("a scale, which ONNX Runtime does not apply on every device");
-  int64_t n_heads = c.Int("num_heads", 0);
-  if (n_heads == 0 && x->dims.size() == 3 && cos->dims.size() == 2 && cos->dims[1] > 0) n_heads = x->dims[2] / (2 * cos->dims[1]);
-  SLM_ASSIGN_OR_RETURN(const Heads h, HeadsOf(*x, n_heads));
-  SLM_ASSIGN_OR_RETURN(Rotation r, RotationOf(c, cos, sin, h));
+  SLM_ASSIGN_OR_RETURN(const MsRotary m, MsRotaryOf(c));
+  const Array *x = m.x, *cos = m.cos, *sin = m.sin;
+  const auto& ids = m.ids;
+  const Heads& h = m.h;
+  Rotation r = m.r;
   const int64_t half = r.rotated / 2, n = h.batch * h.tokens, layout = c.Int("mrope_layout", 0);
   const Dims sections = c.IntList("mrope_section");
   if (layout != 0 && layout != 1) return Refuse(fmt::format("mrope_layout {}", layout));
