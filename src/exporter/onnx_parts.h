@@ -4,9 +4,11 @@
 #include <utility>
 #include <vector>
 
-#include "onnx/onnx.h"
+#include "onnx/tensor_info.h"
 
 namespace slm::exporter {
+
+using onnx::TensorInfo;
 
 inline onnx::Attribute Int(const char* name, int64_t v) {
   onnx::Attribute a;
@@ -35,16 +37,6 @@ inline onnx::Attribute Text(const char* name, std::string v) {
   a.kind = onnx::Attribute::Kind::kString;
   a.strings = {std::move(v)};
   return a;
-}
-
-inline onnx::ValueInfo TensorInfo(const std::string& name, onnx::ElementType type, std::vector<onnx::Dim> shape) {
-  onnx::ValueInfo v;
-  v.name = name;
-  v.type.kind = onnx::ValueType::Kind::kTensor;
-  v.type.element = type;
-  v.type.has_shape = true;
-  v.type.shape = std::move(shape);
-  return v;
 }
 
 }  // namespace slm::exporter

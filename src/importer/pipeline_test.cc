@@ -13,7 +13,7 @@
 
 #include "graph/testing/interpreter.h"
 #include "importer/importer.h"
-#include "onnx/onnx.h"
+#include "onnx/tensor_info.h"
 
 namespace slm::importer {
 namespace {
@@ -55,16 +55,6 @@ onnx::Model Part(const onnx::Model& whole, const std::vector<onnx::ValueInfo>& i
   return part;
 }
 
-onnx::ValueInfo Info(const std::string& name, onnx::ElementType type, std::vector<onnx::Dim> shape) {
-  onnx::ValueInfo v;
-  v.name = name;
-  v.type.kind = onnx::ValueType::Kind::kTensor;
-  v.type.element = type;
-  v.type.has_shape = true;
-  v.type.shape = std::move(shape);
-  return v;
-}
-
 enum class Shapes : uint8_t { kOpen, kOfOneToken };
 
 // A folder in /tmp with the case cut behind its embedding and before its head.
@@ -83,7 +73,9 @@ class Folder {
       if (node.op_type.starts_with("Gather") && node.inputs[1] == "input_ids") embedded = node.outputs[0];
     const bool fixed = shapes == Shapes::kOfOneToken;
     const onnx::Dim tokens{fixed ? 1 : -1, fixed ? "" : "sequence_length"};
-    const auto between = [&](const std::string& value) { return Info(value, onnx::ElementType::kFloat, {{1, ""}, tokens, {32, ""}}); };
+    const auto between = [&](const std::string& value) {
+      return onnx::TensorInfo(value, onnx::ElementType::kFloat, {{1, ""}, tokens, {32, ""}});
+    };
     if (fixed) Fix();
     std::vector<onnx::ValueInfo> inputs, presents;
     for (const onnx::ValueInfo& v : g.inputs)
@@ -164,8 +156,8 @@ class Folder {
         if (v.type.shape.size() == 4) v.type.shape[0] = {1, ""}, v.type.shape[2] = {kSlots, ""};
         if (v.name == "position_ids") v.type.shape = {{1, ""}, {1, ""}};
       }
-    g.inputs.push_back(Info("past_seq_len", onnx::ElementType::kInt32, {{1, ""}, {1, ""}}));
-    g.inputs.push_back(Info("total_seq_len", onnx::ElementType::kInt32, {{1, ""}}));
+    g.inputs.push_back(onnx::TensorInfo("past_seq_len", onnx::ElementType::kInt32, {{1, ""}, {1, ""}}));
+    g.inputs.push_back(onnx::TensorInfo("total_seq_len", onnx::ElementType::kInt32, {{1, ""}}));
   }
 
   // Weights stay in the one file that all stages share.
