@@ -11,13 +11,14 @@
 
 #include "legalize/rewrites.h"
 #include "legalize/state.h"
-#include "reference/reference.h"
+#include "reference/testing/array_json.h"
 
 namespace slm::legalize {
 namespace {
 
 using nlohmann::json;
 using reference::Array;
+using reference::ArrayOf;
 
 const std::string kFolder = std::string(SLM_SOURCE_DIR) + "/tests/tiny/legalize/";
 
@@ -33,19 +34,6 @@ std::vector<std::string> CaseNames() {
   std::vector<std::string> names;
   for (const auto& [name, c] : Cases().items()) names.push_back(name);
   return names;
-}
-
-Array ArrayOf(const json& j) {
-  Array a;
-  a.type = static_cast<onnx::ElementType>(j["type"].get<int>());
-  a.dims = j["dims"].get<std::vector<int64_t>>();
-  if (onnx::Info(a.type).kind == onnx::ElementKind::kFloating) {
-    // Through the type: the text has nine digits.
-    for (const double x : j["values"]) a.f.push_back(a.type == onnx::ElementType::kFloat ? static_cast<float>(x) : x);
-  } else {
-    a.i = j["values"].get<std::vector<int64_t>>();
-  }
-  return a;
 }
 
 // Takes the plain operators and `native`, not `refused`.
